@@ -10,8 +10,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=vendor");
 
     let agent = protox::compile(["lockstep/agent/v1/agent.proto"], ["."])?;
-    // NRI is ttrpc, not gRPC: its services are dispatched by hand in the node daemon, only its
-    // messages are needed.
+    // NRI is ttrpc, not gRPC: the node daemon dispatches its services by hand, so only its messages
+    // are needed.
     let nri = protox::compile(["vendor/nri/api.proto"], ["."])?;
     let messages = || {
         tonic_prost_build::configure()
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .codec_path("crate::bounded::BoundedCodec")
         .compile_fds(node)?;
     let platform = protox::compile(["lockstep/platform/v1/platform.proto"], ["."])?;
-    // Served to those who ask what the API has, comments included.
+    // Served by the reflection API, with comments.
     let described = Path::new(&std::env::var("OUT_DIR")?).join("platform.binpb");
     std::fs::write(described, platform.encode_to_vec())?;
     tonic_prost_build::configure()

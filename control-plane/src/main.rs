@@ -4,7 +4,7 @@ use lockstep_control_plane::config::args::Args;
 use lockstep_control_plane::config::settings::Settings;
 use lockstep_control_plane::runtime;
 use lockstep_control_plane::telemetry::logging;
-use lockstep_process::{panics, threads};
+use lockstep_process::threads;
 use tikv_jemallocator::Jemalloc;
 
 /// Nearly all work is parsing: many small, short-lived objects.
@@ -15,7 +15,7 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 const BLOCKING: usize = 64;
 
 fn main() -> anyhow::Result<()> {
-    panics::end_the_process();
+    threads::abort_on_panic();
     without_huge_pages();
     threads::raise_open_files();
     let args = Args::from_command_line(std::env::args_os()).unwrap_or_else(|error| error.exit());

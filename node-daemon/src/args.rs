@@ -13,7 +13,7 @@ pub struct Args {
     /// Address of the control plane's node hub, https://host:port.
     #[arg(long, env = "LOCKSTEP_HUB")]
     pub hub: String,
-    /// CA of the hub's certificate, PEM. May appear later.
+    /// CA of the hub's certificate (PEM). The file may appear later.
     #[arg(long, env = "LOCKSTEP_HUB_CA")]
     pub hub_ca: PathBuf,
     /// Name in the hub's certificate.
@@ -23,11 +23,11 @@ pub struct Args {
         default_value = "lockstep-control-plane"
     )]
     pub hub_server_name: String,
-    /// ServiceAccount token with which this daemon authenticates, for the hub's audience. May
-    /// appear later, and be renewed.
+    /// ServiceAccount token of this daemon, for the hub's audience. The file may appear later, and
+    /// may be renewed.
     #[arg(long, env = "LOCKSTEP_TOKEN_FILE")]
     pub token_file: PathBuf,
-    /// Name of this node, for the log. The hub is told by the token.
+    /// Name of this node, for the log. The hub reads it from the token.
     #[arg(long, env = "NODE_NAME")]
     pub node_name: String,
     /// containerd's socket.
@@ -40,7 +40,7 @@ pub struct Args {
     /// NRI's socket.
     #[arg(long, env = "LOCKSTEP_NRI_SOCKET", default_value = "/var/run/nri/nri.sock")]
     pub nri_socket: PathBuf,
-    /// Directory for the agent binary and the pods' sockets, the same path on the host.
+    /// Directory for the agent binary and the pods' sockets; the same path as on the host.
     #[arg(long, env = "LOCKSTEP_STATE_DIR", default_value = "/run/lockstep")]
     pub state_dir: PathBuf,
     /// The pod agent's binary.

@@ -1,5 +1,5 @@
-//! The two clocks of the node: the wall clock, which is set now and then, and the boot clock, which
-//! never is.
+//! The two clocks of the node: the wall clock, which may be set, and the boot clock, which never
+//! is.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,4 @@
-//! What the daemon asks of containerd through CRI: to list pods and containers, with their exits,
-//! and to kill some.
+//! Calls to containerd through CRI: list pods and containers with their exits, and kill containers.
 
 pub mod convert;
 mod verbose;
@@ -24,60 +23,61 @@ use crate::pods::{self, InPlacePod};
 use crate::worker::facts::{ListedContainer, LiveContainer};
 use crate::worker::types::{ContainerId, Pod, SandboxId};
 
-/// Time for one call: containerd has hung when it takes longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Limit for one call: a containerd that takes longer hangs.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pods with workers of this node, and their worker containers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Every sandbox of such a pod.
     pub pods: Vec<(SandboxId, Pod)>,
-    /// Every container that should be a worker, ended or not.
+    /// Every worker container of `pods`, ended or not.
     pub containers: Vec<ListedContainer>,
-    /// Every sandbox of a pod whose workers have no agent: it is marked so, or it can have none.
+    /// Every sandbox of a pod whose workers have no agent: the pod is marked like that, or can have
+    /// none.
     pub plain_pods: BTreeMap<SandboxId, Pod>,
-    /// Every container of these that is a worker, ended or not.
+    /// Every worker container of `plain_pods`, ended or not.
     pub plain: Vec<PlainContainer>,
-    /// Live containers of `containers` that were made without the agent that they could have, if
-    /// NRI is away.
+    /// Those of `containers` that live and lack the agent that they could have. Empty unless NRI is
+    /// away.
     pub without_agents: Vec<LiveContainer>,
     /// Containers whose exit containerd does not report, and why. They are listed as if they had
     /// not ended, so their last known state stays.
     pub unclear: BTreeMap<ContainerId, String>,
 }
 
-/// What was found of sandboxes and containers, and does not change while they live.
+/// Facts about sandboxes and containers that do not change while they live.
 #[derive(Debug, Default)]
 pub struct ListingCache {
     /// True if no container of the sandbox can have an agent.
     sandboxes: BTreeMap<SandboxId, bool>,
-    /// True if the container was made without the agent that it could have.
+    /// True if the container was created without the agent that it could have.
     containers: BTreeMap<ContainerId, bool>,
-    /// Sandboxes of pods that ask for supervision and cannot have it; that was logged.
+    /// Sandboxes of pods that ask for supervision but cannot have it, and were logged.
     reported_odd: BTreeSet<SandboxId>,
 }
 
-/// The most bytes that containerd may answer with. It is the kubelet's own limit
+/// Largest answer that is accepted from containerd, in bytes. It is the kubelet's own limit
 /// (`pkg/kubelet/cri/remote`, `maxMsgSize`): on a node whose pods have more annotations than that,
 /// the kubelet does not work either.
-const LARGEST_ANSWER: usize = 16 << 20;
+const MAX_ANSWER: usize = 16 << 20;
 
 fn client(channel: &Channel) -> RuntimeServiceClient<Channel> {
-    RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
+    RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MAX_ANSWER)
 }
 
-/// What tells which containers were made without the agent that they could have.
+/// Where the daemon learns which containers lack the agent that they could have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentSource {
-    /// NRI shows all containers as they were made.
+    /// NRI shows how all containers were created.
     Nri,
-    /// NRI is away: the listing has to look at each new container.
+    /// NRI is away: the listing inspects each new container.
     Cri,
 }
 
-/// Lists through CRI, and looks for agents if NRI is away. New findings are added to `known`, and
-/// what is gone is removed. Trouble with one container concerns no other: it keeps its last known
-/// state.
+/// Lists through CRI, and looks for missing agents if NRI is away. Adds new findings to `known`,
+/// and removes what is gone. If the status of one container fails, it keeps its last known state,
+/// and the others are listed.
 ///
 /// # Errors
 /// When containerd answers with an error, or not in time.
@@ -109,7 +109,7 @@ pub async fn list(
             Ok(Some(InPlacePod::Plain(pod))) => drop(listing.plain_pods.insert(sandbox.id.into(), pod)),
             Ok(None) => {}
             Err(error) => {
-                // Once, however often it is listed: pods of any tenant may be so.
+                // Once per pod: any tenant can create such pods.
                 if known.reported_odd.insert(SandboxId::from(sandbox.id.clone())) {
                     warn!(sandbox = sandbox.id, %error, "pod is not supervised");
                 }
@@ -156,8 +156,8 @@ pub async fn list(
     Ok(listing)
 }
 
-/// True if a container was made without the agent that it could have. If containerd does not say,
-/// the answer is false: nothing is done to the container.
+/// True if a container was created without the agent that it could have. False if containerd does
+/// not say: nothing is done to the container then.
 ///
 /// # Errors
 /// When containerd does not answer in time.
@@ -179,7 +179,7 @@ async fn misses_agent(
         Ok(answer) => verbose::container(id, name, &answer.info).map(|made| inject::misses_agent(pod, &made)),
         Err(status) if status.code() == tonic::Code::DeadlineExceeded => return Err(status),
         Err(status) => {
-            debug!(container = %container.id, error = status.message(), "containerd does not say how it was made");
+            debug!(container = %container.id, error = status.message(), "containerd does not report how the container was created");
             return Ok(false);
         }
     };
@@ -187,8 +187,7 @@ async fn misses_agent(
     Ok(missing == Some(true))
 }
 
-/// True if no container of this sandbox can have an agent. If containerd does not say, the answer
-/// is false.
+/// True if no container of this sandbox can have an agent. False if containerd does not say.
 ///
 /// # Errors
 /// When containerd does not answer in time.
@@ -214,7 +213,7 @@ async fn cannot_have_agents(
             if shared {
                 info!(
                     sandbox = sandbox.id,
-                    "its containers share their processes: its workers have no agents"
+                    "the pod's containers share a PID namespace: its workers get no agents"
                 );
             }
             known.sandboxes.insert(id, shared);
@@ -226,7 +225,7 @@ async fn cannot_have_agents(
                 warn!(
                     sandbox = sandbox.id,
                     error = status.message(),
-                    "containerd does not say what its containers share"
+                    "containerd does not report what the pod's containers share"
                 );
             }
             Ok(false)
@@ -237,7 +236,7 @@ async fn cannot_have_agents(
 /// Adds the workers among these containers. `status` returns the exit of one that has ended.
 ///
 /// # Errors
-/// When a status does not come in time: then the next one would not either.
+/// When a status does not come in time: the next one would not either.
 async fn sort<Answer>(
     mut listing: Listing,
     containers: Vec<wire::Container>,
@@ -256,7 +255,7 @@ where
         if container.state() == wire::ContainerState::ContainerExited {
             match status(container.id.clone()).await {
                 Ok(status) => ended = convert::ended(status),
-                // It was removed since, and a later listing or event says so.
+                // It has been removed since; a later listing or event reports that.
                 Err(status) if status.code() == tonic::Code::NotFound => continue,
                 Err(status) if status.code() == tonic::Code::DeadlineExceeded => return Err(status),
                 Err(status) => {
@@ -278,18 +277,18 @@ where
 async fn in_time<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, tonic::Status> {
-    match tokio::time::timeout(PATIENCE, call).await {
+    match tokio::time::timeout(CALL_TIMEOUT, call).await {
         Ok(answer) => answer.map(tonic::Response::into_inner),
         Err(_) => Err(tonic::Status::deadline_exceeded(format!(
-            "containerd has not answered for {PATIENCE:?}"
+            "containerd has not answered for {CALL_TIMEOUT:?}"
         ))),
     }
 }
 
-/// Kills all processes of a container at once. One that does not run is left as it is.
+/// Kills all processes of a container at once. A container that does not run is left unchanged.
 ///
 /// # Errors
-/// When containerd answers with an error, other than that it is gone.
+/// When containerd answers with an error other than `NotFound`.
 pub async fn kill(channel: &Channel, id: &ContainerId) -> Result<(), tonic::Status> {
     // Never with a grace: a worker that ends with 0 would count as done.
     let request = wire::StopContainerRequest {
@@ -354,7 +353,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trouble_with_one_container_concerns_no_other() {
+    async fn a_failed_status_of_one_container_affects_no_other() {
         let found = listed(tonic::Code::Unknown).await.unwrap();
         let ends: Vec<_> = found
             .containers
@@ -370,14 +369,14 @@ mod tests {
             found.unclear,
             BTreeMap::from([("odd".into(), "no such shim".to_owned())])
         );
-        // Removed since: it is not there.
+        // Removed since: it is not listed.
         let found = listed(tonic::Code::NotFound).await.unwrap();
         assert_eq!((found.containers.len(), found.unclear.len()), (1, 0));
         assert!(listed(tonic::Code::DeadlineExceeded).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_does_not_come_is_not_waited_for_without_end() {
+    async fn a_missing_answer_times_out() {
         let never = std::future::pending::<Result<tonic::Response<()>, tonic::Status>>();
         let status = in_time(never).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::DeadlineExceeded);

@@ -1,8 +1,8 @@
-//! containerd's own event stream: containers start and end, seen a few milliseconds later.
+//! containerd's own event stream, which shows within milliseconds that containers start and end.
 //!
-//! Events are early hints. Listings through CRI, after every connect and now and then, complete the
-//! picture. The stream is only drained here: if the driver has no room, the connection is given up,
-//! and the listing after the next connect repairs what was missed.
+//! Events are early hints. Listings through CRI, after every connect and once a minute, complete
+//! the picture. Reading the stream never waits: if the driver has no room, the connection is
+//! dropped, and the listing after the next connect makes up for what was missed.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -33,7 +33,7 @@ const RETRY: Duration = Duration::from_millis(200);
 const RELIST: [Duration; 2] = [Duration::ZERO, Duration::from_secs(1)];
 /// Time between the later ones.
 const RELIST_LATER: Duration = Duration::from_secs(60);
-/// Time between an event and the listing that it is the reason for: more of them may follow.
+/// Delay between an event and the listing that it causes: more events may follow.
 const RELIST_SOON: Duration = Duration::from_millis(50);
 /// Starts and exits of tasks in the namespace of Kubernetes.
 const FILTERS: [&str; 2] = [
@@ -42,9 +42,9 @@ const FILTERS: [&str; 2] = [
 ];
 const START_TOPIC: &str = "/tasks/start";
 const EXIT_TOPIC: &str = "/tasks/exit";
-/// Listings that events may cause at once, and the time between those after them: a container that
-/// crashes all the time is no reason to list all the time.
-const NEWS: Rate = Rate {
+/// Rate of listings that events cause: a container in a crash loop must not cause listings all the
+/// time.
+const EVENT_LISTINGS: Rate = Rate {
     burst: 5,
     every: Duration::from_secs(1),
 };
@@ -68,8 +68,8 @@ enum EventsError {
 /// When the daemon is going down.
 pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
     let away = AtomicBool::new(false);
-    // What a sandbox shares never changes, so it is kept across connections: containerd may have
-    // trouble with the sandbox later.
+    // What a sandbox shares never changes, so it is kept across connections: containerd may fail to
+    // report it later.
     let known = Mutex::default();
     loop {
         match follow(socket, workers, &known, &away).await {
@@ -80,8 +80,8 @@ pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
                 info!("containerd has closed the event stream");
             }
             Err(EventsError::Closed(closed)) => return Err(closed),
-            // That is not containerd's fault.
-            Err(error @ EventsError::Behind) => warn!(%error, "events from containerd are listed again"),
+            // containerd is not at fault, so its health stays.
+            Err(error @ EventsError::Behind) => warn!(%error, "lost events from containerd, listing again"),
             Err(error) => {
                 workers.health().cri(Err(&error));
                 if away.swap(true, Ordering::Relaxed) {
@@ -115,14 +115,14 @@ async fn follow(
         }
         listing
     };
-    let news = Notify::new();
+    let changes = Notify::new();
     tokio::select! {
-        ended = drain(&channel, workers, &news) => ended,
-        ended = relist(workers, &news, list) => ended,
+        ended = drain(&channel, workers, &changes) => ended,
+        ended = relist(workers, &changes, list) => ended,
     }
 }
 
-async fn drain(channel: &Channel, workers: &Handle, news: &Notify) -> Result<(), EventsError> {
+async fn drain(channel: &Channel, workers: &Handle, changes: &Notify) -> Result<(), EventsError> {
     let request = SubscribeRequest {
         filters: FILTERS.map(str::to_owned).into(),
     };
@@ -131,32 +131,32 @@ async fn drain(channel: &Channel, workers: &Handle, news: &Notify) -> Result<(),
         .await?
         .into_inner();
     while let Some(envelope) = events.message().await? {
-        take(&envelope, workers, news)?;
+        take(&envelope, workers, changes)?;
     }
     Ok(())
 }
 
-/// Passes on what concerns containers. Sessions of `kubectl exec` and exec probes end here.
-fn take(envelope: &Envelope, workers: &Handle, news: &Notify) -> Result<(), EventsError> {
+/// Passes on events of containers. Those of `kubectl exec` sessions and exec probes are dropped.
+fn take(envelope: &Envelope, workers: &Handle, changes: &Notify) -> Result<(), EventsError> {
     if let Some((id, ended)) = container_exit(envelope) {
         debug!(container = %id, code = ended.exit.code, "exit event");
         if workers.try_tell(Input::Exited(id, ended))?.is_some() {
             return Err(EventsError::Behind);
         }
-        news.notify_one();
+        changes.notify_one();
     } else if envelope.topic == START_TOPIC {
-        news.notify_one();
+        changes.notify_one();
     }
     Ok(())
 }
 
-/// Lists at once and again and again. containerd does not say when a subscription stands, so the
-/// first listing may come too early; the second, soon after, is the one that counts. Then it lists
-/// after each event: nothing else says whose container has started without an agent. The later
-/// listings are for what was overlooked.
+/// Lists at once, again a second later, and then after events and once a minute. containerd does
+/// not say when a subscription is active, so the first listing may come too early; the second one
+/// counts. Events cause listings because nothing else shows which containers started without an
+/// agent. The periodic listings catch what was missed.
 async fn relist<Answer>(
     workers: &Handle,
-    news: &Notify,
+    changes: &Notify,
     mut list: impl FnMut() -> Answer,
 ) -> Result<(), EventsError>
 where
@@ -164,18 +164,18 @@ where
 {
     let mut unclear = BTreeMap::new();
     let mut too_large = false;
-    let mut limit = RateLimit::new(NEWS);
+    let mut limit = RateLimit::new(EVENT_LISTINGS);
     for wait in RELIST.into_iter().chain(iter::repeat(RELIST_LATER)) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = async { limit.ready().await; news.notified().await } => {
+            () = async { limit.ready().await; changes.notified().await } => {
                 limit.take();
                 tokio::time::sleep(RELIST_SOON).await;
             }
         }
         let mark = workers.mark().await?;
         let listing = match list().await {
-            // containerd sends no more than 16 MiB, and reports that by the latter code. The next
+            // containerd sends at most 16 MiB, and reports that with the second code. The next
             // listing may be smaller; events arrive meanwhile.
             Err(error)
                 if matches!(
@@ -185,7 +185,10 @@ where
             {
                 workers.health().cri(Err(&error));
                 if !std::mem::replace(&mut too_large, true) {
-                    warn!(error = error.message(), "what is on this node cannot be listed");
+                    warn!(
+                        error = error.message(),
+                        "the pods and containers of this node cannot be listed"
+                    );
                 }
                 continue;
             }
@@ -195,7 +198,7 @@ where
         workers.health().cri(Ok(()));
         for (id, error) in &listing.unclear {
             if !unclear.contains_key(id) {
-                warn!(container = %id, error, "containerd does not say how it ended");
+                warn!(container = %id, error, "containerd does not report how the container ended");
             }
         }
         unclear = listing.unclear;
@@ -277,11 +280,11 @@ mod tests {
         }
     }
 
-    /// Listings within this time, with news every `every`.
+    /// Listings within this time, with changes every `every`.
     async fn listings(every: Duration, time: Duration) -> u32 {
         let (driver, workers) = Driver::new(Table::new(0));
         tokio::spawn(driver.run(NoHost));
-        let (news, listings) = (Notify::new(), Cell::new(0));
+        let (changes, listings) = (Notify::new(), Cell::new(0));
         let list = || {
             listings.set(listings.get() + 1);
             async { Ok(Listing::default()) }
@@ -289,11 +292,11 @@ mod tests {
         let noise = async {
             loop {
                 tokio::time::sleep(every).await;
-                news.notify_one();
+                changes.notify_one();
             }
         };
         tokio::select! {
-            ended = relist(&workers, &news, list) => panic!("{ended:?}"),
+            ended = relist(&workers, &changes, list) => panic!("{ended:?}"),
             () = noise => {}
             () = tokio::time::sleep(time) => {}
         }
@@ -301,12 +304,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_exec_probe_is_no_news() {
+    async fn an_exec_probe_changes_nothing() {
         let (_driver, workers) = Driver::new(Table::new(0));
-        let news = Notify::new();
+        let changes = Notify::new();
         let is_news = |envelope: Envelope| {
-            take(&envelope, &workers, &news).unwrap();
-            news.notified().now_or_never().is_some()
+            take(&envelope, &workers, &changes).unwrap();
+            changes.notified().now_or_never().is_some()
         };
         assert!(is_news(envelope(START_TOPIC, "c1", 0)));
         assert!(is_news(envelope(EXIT_TOPIC, "c1", 1)));
@@ -316,12 +319,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn much_news_is_no_reason_to_list_all_the_time() {
+    async fn many_events_do_not_cause_listings_all_the_time() {
         let minute = Duration::from_secs(60);
         let quiet = listings(minute * 2, minute).await;
         let busy = listings(Duration::from_millis(10), minute).await;
-        assert!((60..=60 + NEWS.burst + quiet).contains(&busy), "{busy}");
-        // Little news is heard of at once.
+        assert!((60..=60 + EVENT_LISTINGS.burst + quiet).contains(&busy), "{busy}");
+        // Few events cause listings at once.
         assert_eq!(
             listings(Duration::from_secs(20), minute - RELIST_SOON).await,
             quiet + 2
@@ -346,15 +349,15 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_status_beyond_reason_is_no_success() {
+    fn an_absurd_exit_status_is_no_success() {
         let (_, ended) = container_exit(&envelope(EXIT_TOPIC, "c1", u32::MAX)).unwrap();
         assert_ne!(ended.exit.code, 0);
     }
 
     proptest! {
-        /// Of any process, at any time, and with bytes that are no event.
+        /// Any process, any time, and bytes that are no event.
         #[test]
-        fn no_event_is_too_odd(
+        fn any_event_is_an_exit_or_ignored(
             exit_status in any::<u32>(),
             time in prop::option::of(any::<(i64, i32)>()),
             garbage in prop::collection::vec(any::<u8>(), 0..100),

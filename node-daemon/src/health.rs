@@ -1,9 +1,10 @@
-//! Health of the node's container runtime: CRI and NRI, the daemon's two ways to it, are open or
-//! not. It is for people; nothing is decided by it.
+//! Health of the node's container runtime: the state of CRI and NRI, the daemon's two interfaces to
+//! it. It is for people. The daemon itself uses it only to decide how to list containers and how
+//! often to try NRI.
 //!
-//! Each user of a way reports each outcome, and the link passes on changes. It is a level, so
-//! nothing queues up while the control plane is away. Refused connections to pods' sockets are
-//! counted here, too.
+//! Each user of an interface reports each outcome, and the link passes on changes. The state is a
+//! level, so nothing queues up while the control plane is away. Refused connections to pods'
+//! sockets are counted here, too.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,57 +15,57 @@ use crate::clock::unix_nanos;
 use crate::worker::types::UnixNanos;
 
 /// Longest reason that is passed on, in bytes.
-const LONGEST: usize = 256;
+const MAX_REASON: usize = 256;
 
-/// One way to the container runtime.
+/// State of one interface to the container runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Access {
-    /// It has not been tried for long enough to say.
+    /// Not tried for long enough to say.
     #[default]
     Unknown,
-    /// It is open since then.
+    /// Works since this time.
     Well(UnixNanos),
-    /// It is not, since then, and why.
+    /// Does not work since this time, for this reason.
     Away(UnixNanos, String),
 }
 
 impl Access {
-    /// Takes in an outcome. True if the state has changed: a row of errors is one state, with the
-    /// first one's reason.
+    /// Takes in an outcome. Returns true if the state has changed: errors in a row are one state,
+    /// with the first one's reason.
     fn find(&mut self, found: Result<(), &dyn Display>, now: UnixNanos) -> bool {
         match (&self, found) {
             (Self::Well(_), Ok(())) | (Self::Away(..), Err(_)) => return false,
             (_, Ok(())) => *self = Self::Well(now),
             (_, Err(why)) => {
                 let mut why = why.to_string();
-                why.truncate(why.floor_char_boundary(LONGEST));
+                why.truncate(why.floor_char_boundary(MAX_REASON));
                 *self = Self::Away(now, why);
             }
         }
         true
     }
 
-    /// It stays away, now for this reason. True if the reason is new.
+    /// Replaces the reason while it does not work. Returns true if the reason is new.
     fn explain(&mut self, because: &str) -> bool {
         let Self::Away(_, why) = self else { return false };
-        let is_news = why != because;
-        if is_news {
+        let is_new = why != because;
+        if is_new {
             because.clone_into(why);
         }
-        is_news
+        is_new
     }
 }
 
-/// Access to the container runtime, both ways.
+/// Access to the container runtime, by both interfaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeAccess {
-    /// Containers are listed and killed by this one.
+    /// Lists and kills containers.
     pub cri: Access,
-    /// Agents get into containers by this one.
+    /// Puts agents into containers.
     pub nri: Access,
 }
 
-/// Access as it is now, for its users and for the link, and a count of what was refused.
+/// The present access, for its users and for the link, and the count of refused connections.
 #[derive(Debug, Default)]
 pub struct Health {
     access: watch::Sender<RuntimeAccess>,
@@ -72,19 +73,19 @@ pub struct Health {
 }
 
 impl Health {
-    /// CRI has answered, or why not.
+    /// Reports that CRI has answered, or why not.
     pub fn cri(&self, found: Result<(), &dyn Display>) {
         let now = unix_nanos();
         self.access.send_if_modified(|access| access.cri.find(found, now));
     }
 
-    /// NRI has accepted the daemon as a plugin, or the reason why not.
+    /// Reports that NRI has accepted the daemon as a plugin, or why not.
     pub fn nri(&self, found: Result<(), &dyn Display>) {
         let now = unix_nanos();
         self.access.send_if_modified(|access| access.nri.find(found, now));
     }
 
-    /// NRI stays away, for this reason instead of the first one.
+    /// Reports that NRI still does not work, for this reason instead of the first one.
     pub fn nri_stays_away(&self, because: &str) {
         self.nri(Err(&because));
         self.access.send_if_modified(|access| access.nri.explain(because));
@@ -102,12 +103,12 @@ impl Health {
         self.access.subscribe()
     }
 
-    /// A connection to an agents' socket was refused.
+    /// Counts a refused connection to a pod's socket.
     pub fn agent_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many were, since the daemon began. It wraps around.
+    /// Connections refused since the daemon started. The count wraps around.
     #[must_use]
     pub fn refused_agents(&self) -> u32 {
         self.refused.load(Ordering::Relaxed)
@@ -119,20 +120,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_changes_when_its_state_does() {
-        let mut way = Access::default();
-        assert!(way.find(Err(&"no such file"), UnixNanos(1)));
-        assert!(!way.find(Err(&"refused"), UnixNanos(2)));
-        assert_eq!(way, Access::Away(UnixNanos(1), "no such file".to_owned()));
-        assert!(way.find(Ok(()), UnixNanos(3)));
-        assert!(!way.find(Ok(()), UnixNanos(4)));
-        assert_eq!(way, Access::Well(UnixNanos(3)));
-        assert!(way.find(Err(&"ä".repeat(LONGEST)), UnixNanos(5)));
-        assert_eq!(way, Access::Away(UnixNanos(5), "ä".repeat(LONGEST / 2)));
+    fn access_changes_only_with_its_state() {
+        let mut access = Access::default();
+        assert!(access.find(Err(&"no such file"), UnixNanos(1)));
+        assert!(!access.find(Err(&"refused"), UnixNanos(2)));
+        assert_eq!(access, Access::Away(UnixNanos(1), "no such file".to_owned()));
+        assert!(access.find(Ok(()), UnixNanos(3)));
+        assert!(!access.find(Ok(()), UnixNanos(4)));
+        assert_eq!(access, Access::Well(UnixNanos(3)));
+        assert!(access.find(Err(&"ä".repeat(MAX_REASON)), UnixNanos(5)));
+        assert_eq!(access, Access::Away(UnixNanos(5), "ä".repeat(MAX_REASON / 2)));
     }
 
     #[test]
-    fn a_way_that_stays_away_has_its_last_reason() {
+    fn access_that_still_fails_has_its_last_reason() {
         let health = Health::default();
         let mut seen = health.watch();
         health.nri(Err(&"closed"));
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn watchers_hear_of_changes_alone() {
+    fn watchers_see_only_changes() {
         let health = Health::default();
         let mut seen = health.watch();
         assert_eq!(*seen.borrow_and_update(), RuntimeAccess::default());

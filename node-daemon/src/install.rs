@@ -1,6 +1,6 @@
 //! Puts the agent's binary where worker containers can mount it from.
 //!
-//! Its directory is named by its content, so a daemon of another version leaves alone what
+//! Its directory is named by its content, so a daemon of another version does not touch what
 //! containers run from, and a mounted directory never changes under them. A directory that no
 //! container runs from and no daemon hands out is removed.
 
@@ -25,12 +25,13 @@ pub struct InstallError {
     source: io::Error,
 }
 
-/// The agent that this daemon puts into containers. While this is kept, no other daemon removes it.
+/// The agent that this daemon puts into containers. While this value lives, no other daemon removes
+/// the agent.
 #[derive(Debug)]
 pub struct Installed {
     /// Its directory on the host.
     pub dir: PathBuf,
-    /// The directory, locked: in a rollout two daemons may run beside each other.
+    /// The directory, locked: in a rollout two daemons may run at once.
     _lock: File,
 }
 
@@ -115,7 +116,7 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
         .mode(0o755)
         .open(path)?;
     file.write_all(content)?;
-    // The umask may have taken something away.
+    // The umask may have removed permissions.
     file.set_permissions(Permissions::from_mode(0o755))
 }
 
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_neither_a_container_nor_a_daemon_has_is_removed() {
+    fn agents_that_no_container_and_no_daemon_uses_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let binary = dir.path().join("agent");
         let version = |content: &str| {
@@ -167,7 +168,7 @@ mod tests {
             install(&binary, dir.path()).unwrap()
         };
         let [mounted, forgotten] = ["mounted", "forgotten"].map(|content| version(content).dir);
-        // The daemon of before still runs, and may put its agent into the next container.
+        // The former daemon still runs, and may put its agent into the next container.
         let beside = version("beside");
         let own = version("own");
         let used = BTreeSet::from([mounted.clone(), "/elsewhere".into()]);

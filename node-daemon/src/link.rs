@@ -6,14 +6,15 @@
 //!  connect ──Hello{snapshot}──> Welcome ──> Report, Pong, Credentials  ↔  Desired, Forget, Ping ────┤
 //!              │                                                                                    │
 //!              ├──> NotLeader{address}: connect there at once ──────────────────────────────────────┤
-//!              └──> refused (protocol version): said clearly, tried again every 30 s ───────────────┘
+//!              └──> refused (protocol version): logged, tried again every 30 s ─────────────────────┘
 //! ```
 //!
-//! A stream that has stood for some seconds resets the back-off as well; a Welcome does not. A lost
-//! link touches no worker. What changes meanwhile is in the next snapshot.
+//! A stream that stays open for 10 s resets the back-off as well; a Welcome does not. A lost link
+//! affects no worker. What changes meanwhile is in the next snapshot.
 
 mod connect;
 pub mod convert;
+pub mod error;
 mod outgoing;
 mod renewal;
 pub mod session;
@@ -26,7 +27,8 @@ use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tracing::{error, info, warn};
 
 use crate::worker::driver::{Closed, Handle};
-use session::{End, Progress, SessionError};
+use error::SessionError;
+use session::{End, Progress};
 
 const MIN_DELAY: Duration = Duration::from_millis(50);
 /// Half of the longest delay: jitter adds up to as much again.
@@ -36,7 +38,7 @@ const REFUSED_DELAY: Duration = Duration::from_secs(30);
 /// Redirects in a row that are followed without delay.
 const MAX_REDIRECTS: u32 = 3;
 
-/// Where the hub is and how it is known.
+/// The hub's address, and how the hub and this daemon authenticate.
 #[derive(Debug, Clone)]
 pub struct Hub {
     /// Address of any replica, `https://host:port`.
@@ -81,7 +83,7 @@ async fn serve_with(hub: &Hub, workers: &Handle, refused_delay: Duration) -> Res
             delay = delays();
         }
         let mut next = hub.address.clone();
-        // A redirect that is followed at once leaves the back-off of failures as it is.
+        // A redirect that is followed at once leaves the back-off of failures unchanged.
         let at_once = redirects < MAX_REDIRECTS && matches!(ended, Ok(End::NotLeader(Some(_))));
         let mut wait = match at_once {
             true => Duration::ZERO,
@@ -89,7 +91,7 @@ async fn serve_with(hub: &Hub, workers: &Handle, refused_delay: Duration) -> Res
         };
         match ended {
             Ok(End::Closed) => info!(address, "the hub has closed the stream"),
-            Ok(End::Drained) => info!(address, "the hub is going away"),
+            Ok(End::Drained) => info!(address, "the hub has drained the stream"),
             Ok(End::NotLeader(Some(leader))) => {
                 info!(address, leader, "not the leader");
                 next = leader;

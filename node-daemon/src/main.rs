@@ -3,7 +3,7 @@
 use clap::Parser as _;
 use lockstep_node_daemon::args::Args;
 use lockstep_node_daemon::runtime;
-use lockstep_process::{logging, panics, threads};
+use lockstep_process::{logging, threads};
 use tracing_subscriber::layer::Identity;
 
 /// Threads for tasks.
@@ -12,7 +12,7 @@ const WORKERS: usize = 2;
 const BLOCKING: usize = 16;
 
 fn main() -> anyhow::Result<()> {
-    panics::end_the_process();
+    threads::abort_on_panic();
     let args = Args::parse();
     logging::init(args.log_format, logging::filter("info")?, Identity::new())?;
     threads::raise_open_files();

@@ -13,16 +13,17 @@ const SUPERVISED: &str = "supervised";
 const PLAIN: &str = "plain";
 /// Annotation with the comma-separated names of the worker containers.
 const SUPERVISE: &str = "lockstep.dev/supervise";
-/// Annotation, with its value, on pods whose workers the kubelet starts again: a worker without its
-/// agent may be stopped there.
+/// Annotation, with its value, on pods whose workers the kubelet starts again: the daemon may stop
+/// workers without their agent there.
 const STOP_WITHOUT_AGENT: (&str, &str) = ("lockstep.dev/stop-without-agent", "true");
 const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// Longest valid value, in bytes: of a label, and of a list of containers. An annotation may be a
-/// thousand times as long.
-const LONGEST: (usize, usize) = (63, 16 << 10);
+/// Longest valid value of a label, in bytes. An annotation may be a thousand times as long.
+const MAX_LABEL: usize = 63;
+/// Longest valid list of containers, in bytes.
+const MAX_LIST: usize = 16 << 10;
 
 /// How a pod restarts in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +41,10 @@ pub enum NotAWorker {
     #[error("it has no label or annotation {0}")]
     Missing(&'static str),
     /// The control plane would not have written this value.
-    #[error("its {0} is longer than any can be")]
+    #[error("its {0} is longer than allowed")]
     TooLong(&'static str),
     /// The completion index is not a number.
-    #[error("its {INDEX} is no index")]
+    #[error("its {INDEX} is not a number")]
     BadIndex,
 }
 
@@ -70,10 +71,11 @@ pub struct Metadata<'a> {
     pub annotations: &'a HashMap<String, String>,
 }
 
-/// The pod, if it belongs to a JobSet that restarts in place. `Ok(None)`: it does not ask for it.
+/// The pod, if it belongs to a JobSet that restarts in place. `Ok(None)` if it does not ask for
+/// that.
 ///
 /// # Errors
-/// When it asks for that but its identity is not known: its agent could never be released.
+/// When it asks for that but lacks an identity: its agent could never be released.
 pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWorker> {
     let marked = match metadata.annotations.get(IN_PLACE).map(String::as_str) {
         Some(SUPERVISED) => InPlacePod::Supervised,
@@ -89,9 +91,9 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWork
             .ok_or(NotAWorker::Missing(key))
     };
     let find = |key: &'static str| {
-        let longest = if key == SUPERVISE { LONGEST.1 } else { LONGEST.0 };
+        let max = if key == SUPERVISE { MAX_LIST } else { MAX_LABEL };
         let value = find(key)?;
-        (value.len() <= longest)
+        (value.len() <= max)
             .then_some(value)
             .ok_or(NotAWorker::TooLong(key))
     };
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_says_that_its_pods_have_a_kernel_of_their_own() {
+    fn the_handler_shows_that_its_pods_have_a_kernel_of_their_own() {
         for handler in ["kata", "kata-qemu", "runsc", "gvisor"] {
             assert!(is_sandboxed(handler), "{handler}");
         }
@@ -182,25 +184,28 @@ mod tests {
     }
 
     #[test]
-    fn other_pods_are_left_alone() {
+    fn other_pods_are_ignored() {
         assert_eq!(recognised(&[], &[]), Ok(None));
         assert_eq!(recognised(&[], &[(IN_PLACE, "otherwise")]), Ok(None));
     }
 
     #[test]
-    fn what_is_longer_than_any_can_be_is_not_kept() {
-        let long = "x".repeat(LONGEST.0 + 1);
+    fn values_over_the_limit_are_refused() {
+        let long = "x".repeat(MAX_LABEL + 1);
         for key in [JOBSET_UID, JOB_NAME, INDEX] {
-            let mut said = ASKS.to_vec();
-            said.extend([(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")]);
-            said.retain(|(other, _)| *other != key);
-            said.push((key, &long));
-            assert_eq!(recognised(&[], &said), Err(NotAWorker::TooLong(key)));
+            let mut annotations = ASKS.to_vec();
+            annotations.extend([(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")]);
+            annotations.retain(|(other, _)| *other != key);
+            annotations.push((key, &long));
+            assert_eq!(recognised(&[], &annotations), Err(NotAWorker::TooLong(key)));
         }
-        let many = "worker,".repeat(LONGEST.1);
+        let many = "worker,".repeat(MAX_LIST);
         let identity = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")];
-        let said = [(IN_PLACE, SUPERVISED), (SUPERVISE, many.as_str())];
-        assert_eq!(recognised(&identity, &said), Err(NotAWorker::TooLong(SUPERVISE)));
+        let annotations = [(IN_PLACE, SUPERVISED), (SUPERVISE, many.as_str())];
+        assert_eq!(
+            recognised(&identity, &annotations),
+            Err(NotAWorker::TooLong(SUPERVISE))
+        );
     }
 
     #[test]
@@ -213,24 +218,24 @@ mod tests {
     }
 
     proptest! {
-        /// Who may create pods writes any label and annotation into them.
+        /// Any creator of pods may write any label and annotation.
         #[test]
-        fn any_label_is_taken_as_it_is_within_its_bounds_or_refused(
+        fn any_label_is_taken_as_it_is_or_refused(
             values in prop::array::uniform4(prop_oneof!["[a-z0-9-]{0,70}", "[0-9+-]{0,12}", ".{0,70}", Just("x,".repeat(20_000))]),
             kind in prop::sample::select(vec![SUPERVISED, PLAIN, "", "other"]),
             left_out in 0..6_usize,
         ) {
             let keys = [JOBSET_UID, JOB_NAME, INDEX, SUPERVISE];
-            let mut said: Vec<(&str, &str)> = keys.into_iter().zip(values.iter().map(String::as_str)).collect();
-            if left_out < said.len() {
-                said.remove(left_out);
+            let mut annotations: Vec<(&str, &str)> = keys.into_iter().zip(values.iter().map(String::as_str)).collect();
+            if left_out < annotations.len() {
+                annotations.remove(left_out);
             }
-            said.push((IN_PLACE, kind));
-            match recognised(&[], &said) {
+            annotations.push((IN_PLACE, kind));
+            match recognised(&[], &annotations) {
                 Ok(Some(InPlacePod::Supervised(pod) | InPlacePod::Plain(pod))) => {
                     prop_assert!(pod.group.as_str() == values[0] && pod.job == values[1]);
                     prop_assert_eq!(Ok(pod.index), values[2].parse());
-                    prop_assert!(pod.supervised.iter().map(String::len).sum::<usize>() <= LONGEST.1);
+                    prop_assert!(pod.supervised.iter().map(String::len).sum::<usize>() <= MAX_LIST);
                 }
                 Ok(None) => prop_assert!(![SUPERVISED, PLAIN].contains(&kind)),
                 Err(error) => prop_assert!(error.to_string().len() < 1000, "{}", error),

@@ -1,5 +1,6 @@
-//! Makes the parts of the daemon and wires them.
+//! Builds the parts of the daemon and wires them.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +11,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::agents::AgentHost;
 use crate::agents::connection::Context;
 use crate::agents::hostkill::ProcKiller;
 use crate::agents::peer::ProcPeerCheck;
@@ -20,13 +20,14 @@ use crate::link::Hub;
 use crate::nri::plugin::Plugin;
 use crate::plain::record::Files;
 use crate::plain::stop;
-use crate::worker::driver::{Closed, Driver, Handle, Plain};
+use crate::worker::driver::{Closed, Driver, Handle, Host, Plain};
 use crate::worker::epochs::EpochFile;
+use crate::worker::facts::HostKill;
 use crate::worker::state::Table;
-use crate::worker::types::{ContainerId, Epoch};
+use crate::worker::types::{ContainerId, Epoch, PodUid};
 use crate::{events, install, link, nri, plain};
 
-/// Runs the daemon until a signal ends it. Agents and workers run on.
+/// Runs the daemon until a signal ends it. Agents and workers keep running.
 ///
 /// # Errors
 /// When it cannot start, or one of its parts has failed.
@@ -34,7 +35,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let agent = install::install(&args.agent_binary, &args.state_dir).context("cannot install the agent")?;
-    info!(node = args.node_name, agent = %agent.dir.display(), version = env!("CARGO_PKG_VERSION"), "node daemon starts");
+    info!(node = args.node_name, agent = %agent.dir.display(), version = env!("CARGO_PKG_VERSION"), "starting the node daemon");
     let hub = Hub {
         address: args.hub,
         ca_file: args.hub_ca,
@@ -80,8 +81,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     spawn(&mut parts, async move { link::serve(&hub, &workers).await });
 
     tokio::select! {
-        _ = terminate.recv() => info!("SIGTERM: the daemon goes, agents and workers stay"),
-        _ = interrupt.recv() => info!("SIGINT: the daemon goes, agents and workers stay"),
+        _ = terminate.recv() => info!("SIGTERM: the daemon exits, agents and workers keep running"),
+        _ = interrupt.recv() => info!("SIGINT: the daemon exits, agents and workers keep running"),
         part = parts.join_next() => match part {
             Some(Err(error)) => bail!("a part of the daemon has failed: {error}"),
             Some(Ok(Err(error))) => bail!(error),
@@ -91,12 +92,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The driver with what former daemons have left in `state_dir`, the way to it, and the containers
-/// that it wants stopped.
+/// The driver with the state that earlier daemons left in `state_dir`, its handle, and the queue of
+/// containers to stop.
 fn driver(state_dir: &Path) -> anyhow::Result<(Driver, Handle, mpsc::Receiver<ContainerId>)> {
     let revision = uptime_nanos().context("cannot read the uptime")?;
-    let journal = Files::open(state_dir).context("cannot keep records")?;
-    let records = journal.read().context("cannot read the records of before")?;
+    let journal = Files::open(state_dir).context("cannot store records")?;
+    let records = journal
+        .read()
+        .context("cannot read the records of earlier daemons")?;
     let (stops, to_stop) = mpsc::channel(stop::QUEUE);
     let (driver, workers) = Driver::new(Table::new(revision));
     let driver = driver.with_plain(Plain {
@@ -106,9 +109,9 @@ fn driver(state_dir: &Path) -> anyhow::Result<(Driver, Handle, mpsc::Receiver<Co
     });
     let epochs = EpochFile::new(state_dir);
     let highest = epochs.read().unwrap_or_else(|error| {
-        // Renaming leaves a whole record, so the file was changed from outside. Without a record,
-        // the next Welcome starts a new one.
-        warn!(%error, "the highest epoch of before cannot be read");
+        // The file is replaced by renaming, so it was changed from outside. The next Welcome writes
+        // a new one.
+        warn!(%error, "cannot read the highest epoch of earlier daemons");
         Epoch::default()
     });
     Ok((driver.with_epochs(Box::new(epochs), highest), workers, to_stop))
@@ -127,7 +130,7 @@ fn boot_id() -> std::io::Result<String> {
         .to_owned())
 }
 
-/// Nanoseconds since the machine booted, in steps of 10 ms: where this daemon's revisions start.
+/// Nanoseconds since the machine booted, in steps of 10 ms. This daemon's revisions start there.
 fn uptime_nanos() -> anyhow::Result<u64> {
     let text = std::fs::read_to_string("/proc/uptime")?;
     parse_uptime(&text).with_context(|| format!("/proc/uptime holds {text:?}"))
@@ -137,6 +140,38 @@ fn parse_uptime(text: &str) -> Option<u64> {
     let (seconds, hundredths) = text.split_whitespace().next()?.split_once('.')?;
     let hundredths = seconds.parse::<u64>().ok()?.checked_mul(100)? + hundredths.parse::<u64>().ok()?;
     hundredths.checked_mul(10_000_000)
+}
+
+/// Carries out what the driver asks for on this node.
+pub struct AgentHost {
+    /// Kills processes that an agent may not kill.
+    pub killer: ProcKiller,
+    /// The pods' sockets.
+    pub sockets: Arc<Sockets>,
+}
+
+impl Host for AgentHost {
+    fn kill(&self, ask: HostKill) {
+        self.killer.kill(ask);
+    }
+
+    fn spare(&self, container: &ContainerId) {
+        self.killer.spare(container);
+    }
+
+    fn pod_known(&self, pod: &PodUid) {
+        if let Err(error) = self.sockets.ensure(pod) {
+            warn!(%pod, %error, "cannot listen for the agents of a pod");
+        }
+    }
+
+    fn pod_gone(&self, pod: &PodUid) {
+        self.sockets.remove(pod);
+    }
+
+    fn pods_listed(&self, pods: &BTreeSet<PodUid>) {
+        self.sockets.listed(pods);
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! The workers of this node: what they are, what is reported of them, and what their agents are
-//! sent.
+//! The workers of this node: their states, the reports about them, and the targets of their agents.
 //!
 //! [`state`] and [`plan`] are pure. [`driver`] owns the one table and moves data between it, the
 //! agents and the control plane.

@@ -13,14 +13,14 @@ usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--
 
   --socket PATH          Unix socket of the node daemon
   --container NAME       name of this container in its pod
-  --container-id ID      id of this container at the runtime; without it the node daemon finds out
-  --grace-default-ms N   time between SIGTERM and SIGKILL where an order states none (default 0)
+  --container-id ID      id of this container in the container runtime; if omitted, the node daemon finds it
+  --grace-default-ms N   time between SIGTERM and SIGKILL if an order states none (default 0)
   --termination-grace-ms N
-                         time that Kubernetes gives the container to end; a worker that runs on longer was not meant to (default: not known)
-  --heartbeat PATH       file that the worker may touch to show that it lives; made where it is missing. With LOCKSTEP_HEARTBEAT=socket in
-                         the environment it is a Unix datagram socket, to which the worker may send instead
+                         time that Kubernetes gives the container to end; a worker that still runs after it is supervised again (default: unknown)
+  --heartbeat PATH       file that the worker may touch to show that it lives; created if missing. With LOCKSTEP_HEARTBEAT=socket in
+                         the environment, a Unix datagram socket that the worker may send to instead
   -- COMMAND [ARG...]    the worker, started when the group is released
-  --copy-to DIR          put this program into DIR, and do nothing else";
+  --copy-to DIR          copy this program to DIR and exit";
 
 /// Longest path that fits a `sockaddr_un`, without its terminating zero.
 const MAX_SOCKET_PATH: usize = 107;
@@ -71,7 +71,7 @@ pub(crate) enum ArgsError {
         value: OsString,
         expected: &'static str,
     },
-    #[error("no worker command: it follows after --")]
+    #[error("no worker command after --")]
     NoCommand,
 }
 
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_container_may_be_found_by_others_and_the_agent_copied() {
+    fn the_container_id_is_optional_and_the_agent_can_be_copied() {
         assert_eq!(args("--socket /s --container w -- x").container_id, "");
         assert_eq!(run("--copy-to /d"), Ok(Invocation::Copy("/d".into())));
     }
@@ -252,11 +252,11 @@ mod tests {
             ("--copy-to", "option --copy-to needs a value"),
             (
                 "--socket /s --container w --container-id i",
-                "no worker command: it follows after --",
+                "no worker command after --",
             ),
             (
                 "--socket /s --container w --container-id i --",
-                "no worker command: it follows after --",
+                "no worker command after --",
             ),
             ("--socket /s --socket /t", "option --socket was given twice"),
             ("--what", "unknown option \"--what\""),

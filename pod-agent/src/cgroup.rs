@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Longest `/proc/<pid>/cgroup` that is read, in bytes. Nothing of interest stands behind that.
+/// Longest `/proc/<pid>/cgroup` that is read, in bytes. Nothing of interest comes after that.
 const MAX_TEXT: usize = 16 << 10;
 /// Controllers in whose hierarchies (cgroup v1) every runtime places a container. In others, such
 /// as a hybrid system's `name=systemd`, it may be in the runtime's own cgroup.
@@ -38,8 +38,8 @@ impl Cgroup {
         Some(Self::parse(&text)).filter(|cgroup| !cgroup.lines.is_empty())
     }
 
-    /// From the text of `/proc/<pid>/cgroup`. Of cgroup v1 the hierarchies in which containers are
-    /// placed count, of a pure v2 its only one.
+    /// From the text of `/proc/<pid>/cgroup`. With cgroup v1, the hierarchies in which containers
+    /// are placed count; with pure v2, its only one.
     fn parse(text: &str) -> Self {
         let (mut placed, mut unified) = (Vec::new(), Vec::new());
         for line in text.lines() {
@@ -70,7 +70,8 @@ impl Cgroup {
         read(&proc.join(pid.to_string())).is_some_and(|text| self.excludes(&text))
     }
 
-    /// True if a process with this text is outside in every hierarchy that tells.
+    /// True if a process with this text is outside in every hierarchy that tells the containers
+    /// apart.
     fn excludes(&self, text: &str) -> bool {
         let mut outside = false;
         for line in &Self::parse(text).lines {
@@ -168,7 +169,7 @@ mod tests {
             "9:name=systemd:/\n8:pids:/pod7/d\n4:memory:/pod7/d\n3:cpu,cpuacct:/pod7/d\n2:misc:/\n0::/\n";
         assert!(stranger(own, other));
         assert!(!stranger(own, own));
-        // A worker that may has moved its child in one of them.
+        // A worker with the permission has moved its child in one of them.
         assert!(!stranger(
             own,
             "8:pids:/elsewhere\n4:memory:/pod7/w\n3:cpu,cpuacct:/pod7/w\n"
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtimes_own_place_in_a_hybrid_system_says_nothing() {
+    fn the_runtimes_own_cgroup_in_a_hybrid_system_proves_nothing() {
         let runtime =
             "1:name=systemd:/system.slice/containerd.service\n0::/system.slice/containerd.service\n";
         assert!(stranger(
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_the_workers() {
+    fn unclear_processes_count_as_the_workers() {
         let own = "0::/pod7/w\n";
         for odd in ["", "\n", "0::", "0", "x", "0:/pod7/d", "8:pids:/pod7/d\n"] {
             assert!(!stranger(own, odd), "{odd:?}");
@@ -211,7 +212,7 @@ mod tests {
         process("self", "4:memory:/pod7/w\n");
         process("7", "4:memory:/pod7/d\n");
         process("8", "4:memory:/pod7/w/sub\n");
-        // Its path goes on behind the bound, and nothing is concluded from the part before.
+        // Its path continues beyond the bound, and the part before proves nothing.
         process("9", &format!("4:memory:/pod7/{}\n", "d".repeat(MAX_TEXT)));
         let own = Cgroup::own(dir.path()).expect("its own");
         let strangers: Vec<i32> = (6..=9).filter(|pid| own.is_stranger(dir.path(), *pid)).collect();

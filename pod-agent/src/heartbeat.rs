@@ -2,9 +2,9 @@
 //! lives.
 //!
 //! It promises:
-//! - Only a change of the file counts, never the time that the file bears: clocks may step.
-//! - The worker is judged from its first heartbeat on. Before that it is awaited, as long as its
-//!   start may take.
+//! - Only changes of the file count, not how old its timestamps are: clocks may step.
+//! - The worker is judged from its first heartbeat on. Before that, it is awaited for as long as
+//!   its start may take.
 //! - Time in which the agent itself did not run (a frozen container, a busy machine) does not
 //!   count.
 //! - A worker that stops its heartbeats is noticed within its timeout and one more second.
@@ -24,7 +24,7 @@ use source::{Source, Stamp};
 /// heartbeats by socket.
 pub(crate) const BY_SOCKET: &str = "socket";
 
-/// Bounds of the pause between two looks.
+/// Bounds of the pause between two checks.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(400));
 
 /// How a worker gives its heartbeats.
@@ -40,15 +40,15 @@ pub(crate) enum Transport {
 #[derive(Debug)]
 pub(crate) struct Pulse {
     source: Option<Source>,
-    /// Zero: none is asked for.
+    /// Zero: none is required.
     timeout: Duration,
     seen: Option<Stamp>,
     /// Since the last heartbeat; none: there was none since the worker was started, or since one is
     /// required.
     silent: Option<Duration>,
-    /// One was asked for when the worker was started.
+    /// Set if one was required when the worker was started.
     from_start: bool,
-    /// How long it may be awaited; none: as long as it takes.
+    /// How long it may be awaited; none: without limit.
     ready: Option<Duration>,
     /// How long it has been awaited.
     awaited: Duration,
@@ -56,7 +56,7 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    /// No worker runs yet. It will give its heartbeats here, by file or by socket.
+    /// Takes the heartbeats of a worker that does not run yet, at `path`, by file or by socket.
     pub(crate) fn new(path: Option<PathBuf>, transport: Transport) -> Self {
         Self {
             source: path.map(match transport {
@@ -83,7 +83,7 @@ impl Pulse {
         self.source.as_ref().and_then(Source::interest)
     }
 
-    /// Takes in the heartbeats that have come. They are judged when that is due.
+    /// Reads the heartbeats that have arrived. They are judged when a check is due.
     pub(crate) fn take(&mut self) {
         if let Some(source) = &mut self.source {
             source.take();
@@ -91,10 +91,10 @@ impl Pulse {
     }
 
     /// A worker is about to start. It must give a heartbeat at least every `timeout`, the first one
-    /// within `ready` (zero: at any time). Makes the file or socket, for any user.
+    /// within `ready` (zero: at any time). Creates the file or socket, for any user.
     ///
     /// # Errors
-    /// When there can be none. The worker then gets none, and is never judged.
+    /// When it cannot be created. The worker then gets none, and is never judged.
     pub(crate) fn start(&mut self, (timeout, ready): (Duration, Duration), now: Duration) -> io::Result<()> {
         self.timeout = timeout;
         self.silent = None;
@@ -113,9 +113,9 @@ impl Pulse {
         Ok(())
     }
 
-    /// What is required of the worker may change while it runs. If heartbeats are new to it, they
-    /// begin with its next one. The time for the first one may become longer or end; a shorter one
-    /// is for the next start.
+    /// Changes what is required of the running worker. If it needed no heartbeats before, it is
+    /// judged from its next one on. The limit for the first one may be raised or lifted; a lower
+    /// one applies from the next start.
     pub(crate) fn ask(&mut self, (timeout, ready): (Duration, Duration), now: Duration) {
         if self.timeout.is_zero() && !timeout.is_zero() {
             self.seen = self.source.as_mut().and_then(Source::stamp);
@@ -127,7 +127,7 @@ impl Pulse {
         self.ready = self.ready.filter(|_| !ready.is_zero()).map(|now| now.max(ready));
     }
 
-    /// When to look next, on the monotonic clock.
+    /// When the next check is due, on the monotonic clock.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         (!self.timeout.is_zero()).then(|| self.looked + self.pause())
     }
@@ -136,14 +136,14 @@ impl Pulse {
         (self.timeout / 4).clamp(PAUSE.0, PAUSE.1)
     }
 
-    /// Looks for a heartbeat.
-    pub(crate) fn feel(&mut self, now: Duration) -> Heartbeat {
+    /// Checks for a heartbeat.
+    pub(crate) fn check(&mut self, now: Duration) -> Heartbeat {
         let stamp = self.source.as_mut().and_then(Source::stamp);
         self.judge(stamp, now)
     }
 
     fn judge(&mut self, stamp: Option<Stamp>, now: Duration) -> Heartbeat {
-        // A late look means that the agent was held up, and maybe the worker with it.
+        // A late check means that the agent was held up, and maybe the worker with it.
         let passed = now.saturating_sub(self.looked).min(self.pause() * 2);
         self.looked = now;
         // A file that is gone is no heartbeat; one that is there again is.

@@ -2,7 +2,7 @@
 //!
 //! It promises never to block and never to grow: incoming bytes are bounded by one frame, and of
 //! the outgoing states only the one being written and the newest one are kept. A daemon that sends
-//! nonsense is disconnected; nothing of it reaches the worker.
+//! invalid frames is disconnected; none of that reaches the worker.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -21,7 +21,8 @@ use crate::sys::{self, Interest};
 
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// A connection that lived this long was a good one: the next loss begins with the shortest pause.
+/// A connection that lasts this long is a good one: after its loss, retries begin with the shortest
+/// pause.
 const GOOD_AFTER: Duration = Duration::from_secs(1);
 /// Reads per turn, so that a flood from the daemon cannot starve the signals.
 const READS: usize = 16;
@@ -53,10 +54,10 @@ struct Stream {
     socket: UnixStream,
     since: Duration,
     input: Frames,
-    /// Being written; never cut off in the middle.
+    /// The bytes being written; a message is never cut off in the middle.
     out: Vec<u8>,
     written: usize,
-    /// The newest state, once `out` is through.
+    /// The newest state, which follows `out`.
     next: Option<AgentMessage>,
 }
 
@@ -97,7 +98,7 @@ impl Link {
         self.retry_at = self.retry_at.min(at);
     }
 
-    /// Connects, if that is due. True: the connection is new, and [`Link::open`] is next.
+    /// Connects, if that is due. Returns true for a new connection: [`Link::open`] is next.
     pub(crate) fn connect(&mut self, now: Duration) -> bool {
         if self.stream.is_some() || now < self.retry_at {
             return false;
@@ -130,7 +131,7 @@ impl Link {
     }
 
     /// Sends the newest state, as far as the socket takes it now. Without a connection it is
-    /// dropped: the next one begins with it.
+    /// dropped: a new one begins with the newest state.
     pub(crate) fn post(&mut self, now: Duration, state: AgentMessage) {
         let Some(stream) = &mut self.stream else { return };
         stream.next = Some(state);

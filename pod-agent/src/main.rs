@@ -7,7 +7,6 @@
 mod args;
 mod cgroup;
 mod convert;
-mod copy;
 mod heartbeat;
 mod link;
 mod mounts;
@@ -17,13 +16,17 @@ mod supervisor;
 mod sys;
 mod worker;
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::{fs, io};
 
 use lockstep_pod_agent::target;
 
 use crate::args::{Invocation, parse};
 use crate::supervisor::Supervisor;
 
+/// Name of this program.
+const NAME: &str = "lockstep-pod-agent";
 /// Exit code of an agent that could not do its work at all; it says why on stderr.
 const UNUSABLE: u8 = 125;
 
@@ -35,7 +38,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Ok(Invocation::Copy(dir)) => {
-            return match copy::to(&dir) {
+            return match copy_to(&dir) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => {
                     worker::say(&format!("cannot copy the agent to {}: {error}", dir.display()));
@@ -54,5 +57,34 @@ fn main() -> ExitCode {
             worker::say(&error.to_string());
             ExitCode::from(UNUSABLE)
         }
+    }
+}
+
+/// Copies the running program into `dir`, where the containers of its pod find it: an init
+/// container does that if the node daemon cannot. An earlier copy may be running, so it is
+/// replaced, not changed.
+///
+/// # Errors
+/// When the file system refuses.
+fn copy_to(dir: &Path) -> io::Result<()> {
+    let fresh = dir.join(format!(".{NAME}.new"));
+    fs::copy("/proc/self/exe", &fresh)?;
+    fs::rename(&fresh, dir.join(NAME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copy_is_the_program_itself_and_may_be_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..2 {
+            copy_to(dir.path()).unwrap();
+            let copy = fs::read(dir.path().join(NAME)).unwrap();
+            assert!(copy == fs::read("/proc/self/exe").unwrap());
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert!(copy_to(&dir.path().join("missing")).is_err());
     }
 }

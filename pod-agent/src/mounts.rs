@@ -1,16 +1,17 @@
 //! Undoes the mounts that a worker has made, so that the next attempt finds those of a fresh
 //! container.
 //!
-//! It compares the present mounts with those at the agent's start. It leaves alone what was there
-//! then, even if the worker has moved it beside its own mounts (below one of them it goes with
-//! that), and what the node mounts into a volume while the container runs (`mountPropagation`): a
-//! copy that follows a mount of the node, or anything right below a volume that shares its mounts
-//! with the node, where undoing it would undo it there.
+//! It compares the present mounts with those at the agent's start. Two kinds of mounts stay. Those
+//! that were there at the start stay, even if the worker has moved them; below a mount of the
+//! worker they go with it. Those that the node mounts into a volume while the container runs
+//! (`mountPropagation`) stay, too: copies that follow a mount of the node, and anything right below
+//! a volume that shares its mounts with the node, because undoing that would undo it on the node.
 //!
 //! Mounts are detached from the tree, not written back. If the agent is the last user of a file
-//! system, the kernel closes it as it is detached: a hanging one, of a worker with the right to
-//! mount it, holds up the agent until it answers. What is mounted below a mount goes with it, so no
-//! path leads through a mount of the worker's. What the worker has unmounted is not mounted again.
+//! system, the kernel closes it as it is detached. One that hangs holds up the agent until it
+//! answers; only a worker with the right to mount can cause that. What is mounted below a mount
+//! goes with it, so no path leads through a mount of the worker. What the worker has unmounted is
+//! not mounted again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -24,13 +25,13 @@ use crate::sys;
 
 /// Longest list of mounts that is read, in bytes: some 40,000 of them.
 const MAX_TEXT: usize = 4 << 20;
-/// Mounts undone at a time, at most. The rest stays.
+/// Most mounts undone at a time. The rest stays.
 const MAX_UNDONE: usize = 10_000;
-/// How long that may take.
+/// Time limit for undoing mounts.
 const MAX_TIME: Duration = Duration::from_secs(5);
-/// Looks at the list at a time: one mount may hide another's place until it is undone.
+/// Most looks at the list at a time: one mount may hide another's place until it is undone.
 const LOOKS: usize = 4;
-/// Mounts named in the log.
+/// Most mounts named in the log.
 const NAMED: usize = 3;
 
 /// The mounts of one container.
@@ -46,7 +47,7 @@ pub(crate) struct Mounts {
 /// What is remembered of a mount that the container came with.
 #[derive(Debug)]
 struct Original {
-    /// With the ID, it tells the mount from one that got a free ID later.
+    /// With the ID, it tells the mount from a later one with the same ID.
     device: String,
     shared: bool,
 }
@@ -116,23 +117,19 @@ impl Mounts {
                 break;
             }
         }
-        let news = (left != self.left).then_some(left).filter(|left| *left > 0);
+        let newly_left = (left != self.left).then_some(left).filter(|left| *left > 0);
         self.left = left;
         let undone = (!done.is_empty()).then(|| {
             let count = done.len();
-            format!("mounts of the last attempt, undone: {count} ({})", name(&done))
+            format!("undid mounts of the last attempt: {count} ({})", name(&done))
         });
-        let kept = news.map(|left| {
-            let why = if denied {
-                "it is not permitted to undo"
-            } else {
-                "stay"
-            };
-            format!("mounts of the last attempt that {why}: {left}")
+        let stay = newly_left.map(|left| {
+            let why = if denied { " (not permitted to undo)" } else { "" };
+            format!("mounts of the last attempt that remain{why}: {left}")
         });
-        match (undone, kept) {
-            (Some(undone), Some(kept)) => Some(format!("{undone}; {kept}")),
-            (undone, kept) => undone.or(kept),
+        match (undone, stay) {
+            (Some(undone), Some(stay)) => Some(format!("{undone}; {stay}")),
+            (undone, stay) => undone.or(stay),
         }
     }
 }
@@ -171,9 +168,9 @@ fn plan<'a>(before: &BTreeMap<u64, Original>, now: &'a [Mount]) -> Vec<&'a Path>
     let old = |mount: &Mount| {
         before
             .get(&mount.id)
-            .is_some_and(|kept| kept.device == mount.device)
+            .is_some_and(|original| original.device == mount.device)
     };
-    let shared = |id: u64| before.get(&id).is_some_and(|kept| kept.shared);
+    let shared = |id: u64| before.get(&id).is_some_and(|original| original.shared);
     let doomed: BTreeSet<u64> = now
         .iter()
         .filter(|mount| !old(mount) && !mount.follows && !shared(mount.parent))
@@ -191,14 +188,14 @@ fn plan<'a>(before: &BTreeMap<u64, Original>, now: &'a [Mount]) -> Vec<&'a Path>
         }
         let mut pile = vec![base.point.as_path()];
         let mut top = base;
-        // No longer than the list, in case that holds a circle.
+        // No longer than the list, in case the list has a cycle.
         while let Some(next) = upon.get(&(top.id, base.point.as_path()))
             && pile.len() <= now.len()
         {
             top = next;
             pile.push(&base.point);
         }
-        // What lies upon it is not the worker's.
+        // Otherwise the topmost mount is not the worker's, and the pile stays.
         if doomed.contains(&top.id) {
             plan.extend(pile);
         }

@@ -25,7 +25,7 @@ use crate::target::KillReport;
 /// Scans per round of SIGKILL. Few, because the dead are reaped only between rounds, and their
 /// number slows every scan.
 const PASSES: usize = 4;
-/// Processes named in a note.
+/// Most processes named in a note.
 const NAMED: usize = 5;
 
 /// The tree of one agent.
@@ -35,13 +35,13 @@ pub(crate) struct Procs {
     root: i32,
     /// `/proc`, or what stands in for it.
     proc: PathBuf,
-    /// The container's, if it is known.
+    /// The container's cgroup, if it is known.
     cgroup: Option<Cgroup>,
-    /// The last look found strangers among the agent's children.
+    /// Set if the last look found strangers among the agent's children.
     strangers: bool,
     /// True if connections can be reset.
     resets: bool,
-    /// Those of what is being killed have been looked at.
+    /// Set once the connections of what is being killed are set to be reset.
     reset: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Procs {
 #[derive(Debug, Default)]
 struct Scan {
     stats: BTreeMap<i32, Stat>,
-    /// Children of the agent, or orphans about to be, that are another container's.
+    /// Children of the agent, or orphans about to become such, of another container.
     strangers: BTreeSet<i32>,
 }
 
@@ -72,14 +72,14 @@ impl Procs {
         Self {
             root,
             cgroup: Cgroup::own(&proc),
-            resets: sockets::may_be_looked_into(&proc),
+            resets: sockets::may_inspect(&proc),
             proc,
             strangers: false,
             reset: false,
         }
     }
 
-    /// Nothing is left of the tree; the next one is another attempt's.
+    /// Nothing is left of the tree: the next one belongs to the next attempt.
     pub(crate) fn emptied(&mut self) {
         self.reset = false;
     }
@@ -100,7 +100,8 @@ impl Procs {
             let doomed = |pid| sockets::dies_of_sigterm(&self.proc, pid);
             sockets::reset_at_end(&self.proc, &pids, doomed);
         }
-        // A process that has gone meanwhile, or is not ours to signal, is met again by SIGKILL.
+        // A process that has gone meanwhile, or that may not be signalled, is dealt with by SIGKILL
+        // later.
         for stat in tree {
             let _ = sys::kill(stat.pid, libc::SIGTERM);
             let _ = sys::kill(stat.pid, libc::SIGCONT);
@@ -110,8 +111,8 @@ impl Procs {
     /// True if nothing is left of the tree although the agent has children: those are strangers.
     /// Cheap while no look has found any.
     ///
-    /// It takes two looks in a row. One look may miss a process whose PID, after the count wrapped
-    /// around, lies before the place that was about to be read.
+    /// It takes two looks in a row. One look may miss a process whose PID wrapped around to a place
+    /// that was read already.
     pub(crate) fn only_strangers(&mut self) -> bool {
         self.strangers
             && (0..2).all(|_| {
@@ -121,10 +122,10 @@ impl Procs {
     }
 
     /// One round of SIGKILL: until every process of the tree has got it, or the passes are used up.
-    /// None: no process is left of it, see [`Procs::only_strangers`].
+    /// Returns none if no process is left of it, see [`Procs::only_strangers`].
     ///
-    /// `all` spares nothing in the PID namespace: the way out if processes fork faster than they
-    /// can be listed.
+    /// `all` spares nothing in the PID namespace: the last resort if processes fork faster than
+    /// they can be listed.
     pub(crate) fn kill(&mut self, all: bool) -> Option<KillReport> {
         if all {
             self.everything(libc::SIGKILL);
@@ -195,7 +196,7 @@ impl Procs {
         }
         Some(KillReport {
             forking: true,
-            note: "processes that fork without end".to_owned(),
+            note: "processes that keep forking".to_owned(),
             ..Default::default()
         })
     }
@@ -205,8 +206,8 @@ impl Procs {
         self.judge(stats)
     }
 
-    /// Finds the strangers among these. Only the start of a line of descent can be told apart: its
-    /// descendants go with it.
+    /// Finds the strangers among these processes. Only the first of a line of descent is checked:
+    /// its descendants go with it.
     fn judge(&mut self, stats: BTreeMap<i32, Stat>) -> Scan {
         let begins = |stat: &&Stat| {
             let orphan = stat.parent != 0 && !stats.contains_key(&stat.parent);
@@ -238,8 +239,8 @@ impl Procs {
 }
 
 impl Stat {
-    /// It has ended and only waits to be reaped (or its first thread has ended: SIGKILL has reached
-    /// the others as well).
+    /// True if it has ended and only waits to be reaped (or its first thread has ended: SIGKILL has
+    /// reached the others as well).
     fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
@@ -269,9 +270,9 @@ impl Stat {
     }
 }
 
-/// All processes that /proc shows, each also given to `meet` as it is read; none if it is not the
+/// All processes that /proc shows, each also given to `visit` as it is read; none if it is not the
 /// /proc of this PID namespace.
-fn scan(proc: &Path, mut meet: impl FnMut(&Stat)) -> BTreeMap<i32, Stat> {
+fn scan(proc: &Path, mut visit: impl FnMut(&Stat)) -> BTreeMap<i32, Stat> {
     let mut stats = BTreeMap::new();
     let own = std::process::id().to_string();
     if fs::read_link(proc.join("self"))
@@ -287,7 +288,7 @@ fn scan(proc: &Path, mut meet: impl FnMut(&Stat)) -> BTreeMap<i32, Stat> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     for stat in pids.filter_map(|pid| Stat::read(proc, pid)) {
-        meet(&stat);
+        visit(&stat);
         stats.insert(stat.pid, stat);
     }
     complete(&mut stats, |pid| Stat::read(proc, pid));
@@ -320,7 +321,7 @@ fn complete(stats: &mut BTreeMap<i32, Stat>, read: impl Fn(i32) -> Option<Stat>)
     }
 }
 
-/// The descendants of `root`, itself and those of strangers excepted.
+/// The descendants of `root`, without strangers and their descendants.
 fn members(seen: &Scan, root: i32) -> Vec<&Stat> {
     seen.stats
         .values()
@@ -334,7 +335,7 @@ fn descends(seen: &Scan, stat: &Stat, root: i32) -> bool {
         return false;
     }
     let mut parent = stat.parent;
-    // A list read while it changes could hold a circle.
+    // A list that changes while it is read could have a cycle.
     for _ in 0..=stats.len() {
         match parent {
             0 => return false,

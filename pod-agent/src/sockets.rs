@@ -7,7 +7,7 @@
 //! frees that side's port. All other connections are closed as usual, and so are those of a process
 //! with a handler for SIGTERM, until it has outlived its grace.
 //!
-//! It takes no capability: a process may look into another of the same user. If that is forbidden
+//! It takes no capability: a process may inspect another of the same user. If that is forbidden
 //! (Linux before 5.6, Yama), nothing is done. Nothing is done under a seccomp profile either: the
 //! usual ones make the call fail, and some kill the caller.
 
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 
 use crate::sys::{self, Tcp};
 
-/// Descriptors looked at, of all processes together.
+/// Most descriptors looked at, for all processes together.
 const MAX_DESCRIPTORS: usize = 16_384;
-/// How long it may take. Some thousand connections take tens of milliseconds; the agent may have to
-/// wait for its share of a processor meanwhile.
+/// Time limit. Thousands of connections take tens of milliseconds, and the agent may have to wait
+/// for a CPU.
 const MAX_TIME: Duration = Duration::from_millis(500);
 
 /// The worker's TCP sockets that were found in time. None is held open: the agent may have few
@@ -34,12 +34,13 @@ struct WorkerSockets {
     /// Connections of processes about to be killed, by the socket's name in `/proc`: process and
     /// descriptor.
     connections: BTreeMap<PathBuf, (i32, i32)>,
-    /// Sockets of processes that are not.
+    /// Sockets of the other processes.
     spared: BTreeSet<PathBuf>,
 }
 
-/// Has the connections of these processes reset at their end. `doomed` ones are about to be killed;
-/// the others only tell on which ports they listen, and their connections are left alone.
+/// Sets the connections of these processes to be reset at their end. `doomed` processes are about
+/// to be killed; the others only show on which ports they listen, and their connections stay as
+/// they are.
 pub(crate) fn reset_at_end(proc: &Path, pids: &[i32], doomed: impl Fn(i32) -> bool) {
     let mut found = WorkerSockets::default();
     let end = Instant::now() + MAX_TIME;
@@ -48,14 +49,14 @@ pub(crate) fn reset_at_end(proc: &Path, pids: &[i32], doomed: impl Fn(i32) -> bo
         if Instant::now() >= end {
             break;
         }
-        // Of another user, ended, or not to be looked into: nothing to be done about it.
+        // The process is another user's, has ended or may not be inspected: it is skipped.
         let _ = found.look(proc, *pid, doomed(*pid), &mut left, end);
     }
     let _ = found.reset(end);
 }
 
 impl WorkerSockets {
-    /// Reads what sockets a process has open.
+    /// Finds the TCP sockets that a process has open.
     fn look(
         &mut self,
         proc: &Path,
@@ -97,7 +98,7 @@ impl WorkerSockets {
         Ok(())
     }
 
-    /// Has the connections reset that would keep a port.
+    /// Sets those connections to be reset that would keep a port.
     fn reset(&self, end: Instant) -> io::Result<()> {
         let mut held: Option<(i32, OwnedFd)> = None;
         for (name, (pid, number)) in &self.connections {
@@ -124,7 +125,7 @@ fn is_socket(to: &Path) -> bool {
     to.as_os_str().as_encoded_bytes().starts_with(b"socket:")
 }
 
-/// A TCP socket of a process. None: it is no such socket, or has been closed meanwhile.
+/// A TCP socket of a process; none if it is no such socket, or was closed meanwhile.
 fn shared(process: &OwnedFd, number: i32) -> io::Result<Option<(OwnedFd, Tcp)>> {
     match sys::share(process.as_fd(), number) {
         Ok(socket) => Ok(sys::tcp(socket.as_fd()).map(|tcp| (socket, tcp))),
@@ -135,7 +136,7 @@ fn shared(process: &OwnedFd, number: i32) -> io::Result<Option<(OwnedFd, Tcp)>> 
 }
 
 /// True if this process has no seccomp profile, and so the worker has none that forbids it.
-pub(crate) fn may_be_looked_into(proc: &Path) -> bool {
+pub(crate) fn may_inspect(proc: &Path) -> bool {
     fs::read_to_string(proc.join("self/status")).is_ok_and(|status| is_unfiltered(&status))
 }
 
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_handles_sigterm_is_known_by_its_masks() {
+    fn handlers_of_sigterm_are_known_by_the_masks() {
         let status = |blocked: &str, ignored: &str, caught: &str| {
             format!("Name:\tx\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n")
         };
@@ -191,7 +192,7 @@ mod tests {
         assert!(!is_unfiltered("Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
     }
 
-    /// True if the other side of a connection sees it reset when this side closes it.
+    /// True if the other side of a connection sees a reset when this side closes it.
     fn is_reset(mut other: TcpStream) -> bool {
         match other.read(&mut [0; 1]) {
             Ok(0) => false,

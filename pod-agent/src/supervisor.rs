@@ -42,10 +42,10 @@ pub(crate) struct Supervisor {
     link: Link,
     signals: Signals,
     procs: Procs,
-    /// None outside a container, where not all mounts are the worker's.
+    /// None outside a container: there, not all mounts are the worker's.
     mounts: Option<Mounts>,
     pulse: Pulse,
-    /// PID of the worker itself, while it is not reaped.
+    /// PID of the worker itself, until it is reaped.
     worker: Option<i32>,
     started: Instant,
     exit: Option<Leave>,
@@ -97,7 +97,7 @@ impl Supervisor {
                 self.feed(Input::Tick);
             }
             self.reap()?;
-            self.feel_pulse();
+            self.check_heartbeat();
             if let Some(leave) = self.exit {
                 if leave.flush {
                     self.flush()?;
@@ -142,13 +142,13 @@ impl Supervisor {
         Ok([signalled, linked])
     }
 
-    /// Looks at the worker's heartbeat, if that is due.
-    fn feel_pulse(&mut self) {
+    /// Checks the worker's heartbeat, if that is due.
+    fn check_heartbeat(&mut self) {
         let now = self.now();
         let asked = (self.machine.heartbeat_timeout(), self.machine.ready_timeout());
         self.pulse.ask(asked, now);
         if self.pulse.deadline().is_some_and(|at| at <= now) {
-            let heartbeat = self.pulse.feel(now);
+            let heartbeat = self.pulse.check(now);
             self.feed(Input::Heartbeat(heartbeat));
         }
     }
@@ -173,7 +173,7 @@ impl Supervisor {
                     self.worker = None;
                     self.feed(Input::WorkerExited(exit));
                     if matches!(self.machine.status().phase, Phase::Exited(_)) && !self.link.is_up() {
-                        worker::say("the node daemon cannot be reached; the group restarts when it can");
+                        worker::say("cannot reach the node daemon; the group restarts once it is back");
                     }
                 }
                 Reaped::Child(..) => {}
@@ -195,11 +195,11 @@ impl Supervisor {
         }
     }
 
-    /// No process of the worker's is left, so nothing can mount anything meanwhile.
+    /// No process of the worker is left, so nothing can mount anything meanwhile.
     fn emptied(&mut self) -> Input {
         self.procs.emptied();
-        if let Some(news) = self.mounts.as_mut().and_then(Mounts::undo) {
-            worker::say(&news);
+        if let Some(line) = self.mounts.as_mut().and_then(Mounts::undo) {
+            worker::say(&line);
         }
         Input::TreeEmpty
     }
@@ -224,8 +224,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Gives the machine a fact and carries out its actions, and so on for the facts that these
-    /// produce.
+    /// Gives the machine a fact and carries out its actions, and does the same for the facts that
+    /// these produce.
     fn feed(&mut self, input: Input) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
@@ -241,7 +241,7 @@ impl Supervisor {
             Action::Start { generation } => {
                 let asked = (self.machine.heartbeat_timeout(), self.machine.ready_timeout());
                 if let Err(error) = self.pulse.start(asked, self.now()) {
-                    worker::say(&format!("no heartbeat can be taken: {error}"));
+                    worker::say(&format!("cannot take heartbeats: {error}"));
                 }
                 let heartbeat = self.pulse.path();
                 return Some(
@@ -279,7 +279,7 @@ impl Supervisor {
         None
     }
 
-    /// Gets the last report out, for a short while.
+    /// Tries for a short while to get the last report out.
     fn flush(&mut self) -> Result<(), SupervisorError> {
         let end = self.now() + FLUSH;
         while !self.link.is_flushed() && self.now() < end {

@@ -48,7 +48,7 @@ impl fmt::Debug for Mask {
 }
 
 impl Signals {
-    /// Blocks every signal that is not the sign of a fault of this process itself.
+    /// Blocks every signal but those that faults of this process itself raise.
     pub(crate) fn block() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -56,7 +56,8 @@ impl Signals {
         // and this thread's mask.
         let (fd, before) = unsafe {
             check(libc::sigfillset(set.as_mut_ptr()))?;
-            // Blocked, a SIGPIPE of the agent's own would come back as one to pass on.
+            // If it were blocked, a SIGPIPE of the agent's own would be read as a signal to pass
+            // on.
             for own in [SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGPIPE] {
                 check(libc::sigdelset(set.as_mut_ptr(), own))?;
             }
@@ -120,8 +121,8 @@ pub(crate) struct Interest {
     pub(crate) write: bool,
 }
 
-/// Sleeps until a descriptor is ready or has failed, or the time is over. True for each of them
-/// that is.
+/// Sleeps until a descriptor is ready or has failed, or the time is over. Returns true for each
+/// descriptor that is ready or has failed.
 pub(crate) fn wait_ready<const N: usize>(
     interests: [Option<Interest>; N],
     timeout: Option<Duration>,
@@ -142,7 +143,7 @@ pub(crate) fn wait_ready<const N: usize>(
     });
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: `fds` holds N entries; `timeout` is null or points to a live timespec; a null mask
-    // leaves the mask alone.
+    // leaves the mask unchanged.
     let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), N as libc::nfds_t, timeout, std::ptr::null()) };
     match check(ready) {
         Ok(_) => Ok(fds.map(|fd| fd.revents != 0)),
@@ -222,8 +223,7 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
 }
 
-/// Runs this while new files get all rights except those of the mask. This process has one thread,
-/// so nothing else is affected.
+/// Runs `run` under this umask. This process has one thread, so nothing else is affected.
 pub(crate) fn with_umask<T>(mask: libc::mode_t, run: impl FnOnce() -> T) -> T {
     // SAFETY: it takes no memory, and cannot fail.
     let before = unsafe { libc::umask(mask) };
@@ -244,7 +244,7 @@ pub(crate) fn detach(point: &Path) -> io::Result<()> {
     check(unsafe { libc::umount2(point.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) }).map(drop)
 }
 
-/// What there is to know of a TCP socket.
+/// Facts about a TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tcp {
     /// Its own port.
@@ -254,13 +254,13 @@ pub(crate) struct Tcp {
     pub(crate) is_left: bool,
 }
 
-/// Holds on to a process, so that its PID cannot become another's.
+/// Holds a process, so that a later one with its PID is never mistaken for it.
 pub(crate) fn hold(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved; the descriptor that it returns is owned by nothing else.
     unsafe { owned(libc::syscall(libc::SYS_pidfd_open, pid, 0)) }
 }
 
-/// A descriptor of the same file as this one of that process.
+/// Duplicates a descriptor of a process.
 pub(crate) fn share(process: BorrowedFd<'_>, number: i32) -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved; the descriptor that it returns is owned by nothing else.
     unsafe {
@@ -296,7 +296,7 @@ pub(crate) fn tcp(socket: BorrowedFd<'_>) -> Option<Tcp> {
     })
 }
 
-/// Has the connection reset, and its port freed, when its last descriptor is closed.
+/// Sets the connection to be reset, and its port freed, when its last descriptor is closed.
 pub(crate) fn reset_at_end(socket: BorrowedFd<'_>) -> io::Result<()> {
     let linger = libc::linger {
         l_onoff: 1,
@@ -319,13 +319,13 @@ fn option<T: Default>(socket: BorrowedFd<'_>, level: i32, name: i32) -> Option<T
     Some(value)
 }
 
-/// Takes what a system call returned as a new descriptor.
+/// The new descriptor that a system call returned.
 ///
 /// # Safety
 /// Nothing else owns the descriptor.
 unsafe fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     match i32::try_from(result) {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(Error::last_os_error()),
     }
@@ -352,8 +352,8 @@ pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Has the command start with this signal mask, and in the foreground of this session if `terminal`
-/// is its stdin.
+/// Makes the command start with this signal mask, and in the foreground of this session if its
+/// stdin is a terminal.
 ///
 /// Std would let it inherit the agent's mask, in which everything is blocked.
 pub(crate) fn hand_over(command: &mut Command, mask: Mask, terminal: bool) {

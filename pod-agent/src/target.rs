@@ -20,12 +20,13 @@
 //!   obeyed.
 //! - An exit after the stop signal of a restart is a park, whatever its code. Exit 0 before it is
 //!   Done.
-//! - A request for help to the daemon is bound to a time at which the next worker was not started
-//!   yet.
-//! - Once told to go (by a SIGTERM, or any signal of the container runtime but SIGCONT) it starts
-//!   nothing any more, and exits as the worker does. The worker then has the time that Kubernetes
-//!   grants it; orders do not shorten it. If it runs on after that time, it is not meant to go: it
-//!   is supervised again, and the newest order is obeyed.
+//! - A request to the daemon to kill processes covers only those started before a time at which the
+//!   next worker had not started.
+//! - Once asked to exit (by a SIGTERM, or any signal of the container runtime but SIGCONT) it
+//!   starts nothing any more, and exits as the worker does. The worker then has the time that
+//!   Kubernetes grants it; orders do not shorten that. If it still runs after that time, the signal
+//!   was not meant for the container: the worker is supervised again, and the newest order is
+//!   obeyed.
 
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub use types::{
     Target, UnixNanos,
 };
 
-/// A wait for a release shorter than this is not worth a line in the worker's log.
+/// Shorter waits for a release are not logged.
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
 /// The state of one incarnation.
 #[derive(Debug)]
@@ -52,19 +53,19 @@ pub struct Machine {
     order: Target,
     /// True once the worker was started.
     ran: bool,
-    /// The time that Kubernetes gives this container to end; none: not known, and waited for
-    /// without end.
+    /// The time that Kubernetes gives this container to end; none: unknown, and the agent waits
+    /// without limit.
     termination_grace: Option<Duration>,
-    /// The signal that told the agent to go.
+    /// The signal that asked the agent to exit.
     leaving: Option<i32>,
     /// When a worker that still runs is supervised again.
     stays_at: Option<Duration>,
-    /// The newest order that came since.
+    /// The newest order since that signal.
     deferred: Option<Target>,
     /// End of the grace after SIGTERM.
     kill_at: Option<Duration>,
     killing: Option<Killing>,
-    /// How the worker failed, for people: it stands before what becomes of its leftovers.
+    /// How the worker failed, for people. It precedes texts about leftovers.
     failure: String,
     say_waiting_at: Option<Duration>,
     gone: bool,
@@ -129,13 +130,13 @@ impl Machine {
     #[must_use]
     pub fn heartbeat_timeout(&self) -> Duration {
         match self.status.phase {
-            // Told to go, it has other things to do.
+            // A worker that is asked to exit has other things to do.
             Phase::Starting | Phase::Running if self.leaving.is_none() => self.order.heartbeat_timeout,
             _ => Duration::ZERO,
         }
     }
 
-    /// How long the worker may take until its first heartbeat; zero: as long as it wants.
+    /// How long the worker may take until its first heartbeat; zero: no limit.
     #[must_use]
     pub fn ready_timeout(&self) -> Duration {
         self.order.ready_timeout
@@ -261,7 +262,7 @@ impl Machine {
 
     fn failed(&mut self, now: Moment, exit: Exit, detail: String, todo: &mut Vec<Action>) {
         if self.leaving.is_some() {
-            // Kubernetes ends this container: its exit is the news, not a failure of the group's.
+            // Kubernetes ends this container: its exit is no failure of the group.
             self.leave_at_once(exit.code(), todo);
             return;
         }
@@ -298,7 +299,7 @@ impl Machine {
         }
     }
 
-    /// The worker is left as it is: whether the group restarts is not decided here.
+    /// The worker is left unchanged: the control plane decides if the group restarts.
     fn on_heartbeat(&mut self, heartbeat: Heartbeat, todo: &mut Vec<Action>) {
         let before = self.status.heartbeat;
         let timeout = self.heartbeat_timeout();
@@ -307,7 +308,7 @@ impl Machine {
         }
         self.status.heartbeat = heartbeat;
         let generation = self.status.generation;
-        let news = match heartbeat {
+        let line = match heartbeat {
             Heartbeat::Missed => format!(
                 "no heartbeat for {timeout:?} (generation {generation}); waiting for the group to restart"
             ),
@@ -318,7 +319,7 @@ impl Machine {
             Heartbeat::Well if before.is_late() => "the heartbeat is back".to_owned(),
             Heartbeat::Well | Heartbeat::Awaited => return,
         };
-        todo.push(Action::Say(news));
+        todo.push(Action::Say(line));
     }
 
     fn on_tick(&mut self, now: Moment, todo: &mut Vec<Action>) {
@@ -337,7 +338,7 @@ impl Machine {
         if self.kill_at.is_some_and(|at| at <= now.mono) {
             let grace = self.order.grace.as_millis();
             todo.push(Action::Say(format!(
-                "worker still there {grace} ms after SIGTERM: SIGKILL"
+                "worker still running {grace} ms after SIGTERM: sending SIGKILL"
             )));
             self.begin_kill(now, todo);
             return;

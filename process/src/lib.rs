@@ -1,9 +1,8 @@
-//! What the process of the control plane and that of the node daemon have in common.
+//! What the processes of the control plane and the node daemon share.
 //!
-//! The pod agent has none of it: it is process 1 of a worker's container and stays small.
+//! The pod agent does not use it: it is PID 1 of a worker container and stays small.
 
 pub mod logging;
-pub mod panics;
 pub mod rate_limit;
 pub mod threads;
 pub mod turns;

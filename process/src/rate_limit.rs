@@ -1,5 +1,5 @@
-//! How often something may happen: a burst at once, and then at a steady rate (a token bucket, or
-//! GCRA, ITU-T I.371). What comes too fast waits; nothing is lost.
+//! Limits how often something may happen: a burst at once, and then a steady rate (a token bucket,
+//! or GCRA, ITU-T I.371). What comes too fast waits; nothing is lost.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -160,7 +160,7 @@ mod tests {
         assert!(!limit.try_take());
         tokio::time::advance(every).await;
         assert!(limit.try_take() && !limit.try_take());
-        // What is not taken is not saved up beyond the first few.
+        // Unused tokens are not saved up beyond the burst.
         tokio::time::advance(every * 100).await;
         let rested = Instant::now();
         for _ in 0..4 {

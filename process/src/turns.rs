@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Hands out turns, in the order of those who ask.
+/// Hands out turns, in the order of the requests.
 #[derive(Debug)]
 pub struct Turns {
     all: Arc<Semaphore>,
@@ -33,7 +33,7 @@ struct Line {
 pub struct Turn {
     _own: Option<OwnedSemaphorePermit>,
     _of_all: Option<OwnedSemaphorePermit>,
-    /// Dropped last: a line that has gone has no turns taken.
+    /// Dropped last: a line that is gone has no turns taken.
     _line: LineUser,
 }
 
@@ -102,7 +102,7 @@ impl Turns {
     pub async fn take(&self, namespace: &str, weight: u32) -> Turn {
         let weight = weight.clamp(1, self.of_one);
         let line = self.line(namespace);
-        // Neither is ever closed.
+        // Neither semaphore is ever closed.
         let own = Arc::clone(&line.turns).acquire_many_owned(weight).await.ok();
         let of_all = Arc::clone(&self.all).acquire_many_owned(weight).await.ok();
         Turn {
@@ -131,13 +131,13 @@ mod tests {
 
     use super::*;
 
-    /// Turns that can be had now.
+    /// The turns that are available now.
     fn all_of(turns: &Turns, namespace: &str, weight: u32) -> Vec<Turn> {
         std::iter::from_fn(|| turns.take(namespace, weight).now_or_never()).collect()
     }
 
     #[tokio::test]
-    async fn a_namespace_has_its_part_and_leaves_the_rest_to_others() {
+    async fn a_namespace_has_its_share_and_leaves_the_rest_to_others() {
         let turns = Turns::new(4, 2);
         let evil = all_of(&turns, "evil", 1);
         assert_eq!(evil.len(), 2);
@@ -145,11 +145,15 @@ mod tests {
         drop(evil);
         let evil = all_of(&turns, "evil", 1);
         assert_eq!(evil.len(), 2);
-        assert_eq!(turns.lines.lock().unwrap().len(), 1, "who has none is forgotten");
+        assert_eq!(
+            turns.lines.lock().unwrap().len(),
+            1,
+            "a namespace without turns is forgotten"
+        );
     }
 
     #[tokio::test]
-    async fn who_waits_in_its_own_line_takes_no_place_from_others() {
+    async fn waiting_in_one_line_takes_no_place_from_others() {
         let turns = Turns::new(2, 1);
         let first = turns.take("evil", 1).await;
         let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(turns.take("evil", 1))).collect();
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_weighs_more_than_there_is_takes_all_that_its_namespace_may_have() {
+    async fn a_weight_above_the_share_takes_the_whole_share() {
         let turns = Turns::new(8, 4);
         let heavy = turns.take("ns", 1_000).await;
         assert!(turns.take("ns", 1).now_or_never().is_none());
@@ -170,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_want_to_wait_has_a_turn_at_once_or_none() {
+    async fn try_take_gives_a_turn_at_once_or_none() {
         let turns = Turns::new(4, 3);
         let first = turns.try_take("evil", 3).unwrap();
         assert!(turns.try_take("evil", 1).is_none());
@@ -181,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_for_many_containers_has_others_wait_for_one_look() {
+    async fn many_requests_of_one_namespace_delay_others_by_one_turn() {
         let turns = Turns::new(1, 1);
         let first = turns.take("loud", 1).await;
         let mut more: Vec<_> = (0..80).map(|_| Box::pin(turns.take("loud", 1))).collect();

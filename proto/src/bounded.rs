@@ -1,8 +1,8 @@
-//! Messages of which no more are made than were meant.
+//! A codec that limits how many fields a message may have.
 //!
-//! An entry of a list may be two bytes on the wire and hundreds in memory: a limit on the bytes
-//! alone would let a peer take a hundred times as much. So what a message holds is counted before
-//! anything is made of it.
+//! An entry of a list may take two bytes on the wire and hundreds in memory: with a limit on bytes
+//! only, a peer could make the receiver use a hundred times as much. So the fields of a message are
+//! counted before it is decoded.
 
 use std::marker::PhantomData;
 
@@ -13,22 +13,22 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// Fields that the parts of a message have at most, all together: more than workers of a node are
-/// kept, and than groups one has.
-pub const MOST_FIELDS: usize = 16 * 1024;
+/// Most fields in all parts of a message together: more than the workers that are kept of a node,
+/// and than the groups of one.
+pub const MAX_FIELDS: usize = 16 * 1024;
 
-/// What a stream has for messages that come and go, in bytes, each way. tonic would take 8 KiB for
-/// each, for as long as the stream stands; a daemon's is silent nearly always. A larger message
-/// takes more while it passes.
+/// Buffer of a stream for each direction, in bytes. tonic would keep 8 KiB for each while the
+/// stream is open, but a daemon's stream is nearly always silent. A larger message takes more while
+/// it passes.
 const BUFFER: usize = 512;
-/// Of messages that are ready at once so many bytes go together, as tonic has it.
+/// Bytes of ready messages that are sent together: tonic's default.
 const TOGETHER: usize = 32 << 10;
 
 fn buffers() -> BufferSettings {
     BufferSettings::new(BUFFER, TOGETHER)
 }
 
-/// Protobuf messages with at most [`MOST_FIELDS`].
+/// Codec for Protobuf messages with at most [`MAX_FIELDS`] fields.
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for BoundedCodec<T, U> {
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// Reads them.
+/// Decodes such messages.
 pub struct BoundedDecoder<U>(ProstDecoder<U>);
 
 impl<U: Message + Default> Decoder for BoundedDecoder<U> {
@@ -65,8 +65,8 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // The whole message is in one piece.
-        if has_more(from.chunk(), MOST_FIELDS) {
-            let text = format!("the message has more than {MOST_FIELDS} entries");
+        if has_more(from.chunk(), MAX_FIELDS) {
+            let text = format!("the message has more than {MAX_FIELDS} entries");
             return Err(Status::out_of_range(text));
         }
         self.0.decode(from)
@@ -77,8 +77,8 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
     }
 }
 
-/// Whether the parts of a message have more than `most` fields. One that breaks off has those
-/// before that: no more is made of it.
+/// True if the parts of a message have more than `most` fields. A truncated message has the fields
+/// before its end: no more are decoded.
 fn has_more(message: &[u8], most: usize) -> bool {
     let mut rest = message;
     let mut fields = 0;
@@ -96,12 +96,12 @@ fn has_more(message: &[u8], most: usize) -> bool {
     false
 }
 
-/// What the first field holds, where that has a length, and what comes after it.
+/// The content of the first field, if it has a length, and what comes after it.
 fn next(mut rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let (tag, wire_type) = decode_key(&mut rest).ok()?;
     if wire_type == WireType::LengthDelimited {
         let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
-        // One that breaks off is read as far as it goes.
+        // A truncated field is read as far as it goes.
         return Some(rest.split_at(length.min(rest.len())));
     }
     skip_field(wire_type, tag, &mut rest, DecodeContext::default()).ok()?;
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn entries_are_counted_wherever_they_are() {
         let nothing = [0x2a, 0];
-        // A field that nobody knows, a group of fields, and the same message once more.
+        // An unknown field, a group of fields, and the same message once more.
         let group = [0x7b, 0x08, 0x01, 0x7c];
         for before in [&[][..], &nothing, &group, &report(4)] {
             let message = [before, &report(10)].concat();
@@ -133,13 +133,13 @@ mod tests {
             assert!(!has_more(&message, counted), "{before:?}");
             assert!(has_more(&message, counted - 1), "{before:?}");
         }
-        // What breaks off holds what came before.
+        // A truncated message holds what came before.
         let whole = report(10);
         assert!(has_more(&whole[..whole.len() - 1], 8));
     }
 
     #[test]
-    fn nonsense_ends() {
+    fn garbage_ends() {
         for nonsense in [
             &[0xff][..],
             &[0x0a],

@@ -1,6 +1,6 @@
 //! Wire types: Lockstep's own protocols and the vendored CRI and NRI interfaces.
 //!
-//! Generated code, but for the codec that bounds what comes from node daemons. Everything here
+//! Generated code, except for the codec that bounds messages from node daemons. Everything here
 //! stops at a `convert` module of the crate that uses it.
 
 #![allow(
@@ -14,10 +14,10 @@
 /// Version of the node protocol that this build speaks, as minimum and maximum.
 pub const NODE_PROTOCOL: std::ops::RangeInclusive<u32> = 1..=3;
 
-/// First version of the node protocol in which workers can be restarted alone.
-pub const NODE_PROTOCOL_ALONE: u32 = 2;
+/// First version of the node protocol that knows worker restarts.
+pub const NODE_PROTOCOL_WORKER_RESTARTS: u32 = 2;
 
-/// First version of the node protocol in which daemons send new tokens on streams that stand.
+/// First version of the node protocol in which daemons send new tokens on open streams.
 pub const NODE_PROTOCOL_CREDENTIALS: u32 = 3;
 
 /// Version of the agent protocol that this build speaks.

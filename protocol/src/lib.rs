@@ -1,5 +1,5 @@
 //! The numbers of the restart protocol, and how a worker runs and ends, as newtypes: an epoch is
-//! never taken for a generation, nor one clock for another.
+//! never mistaken for a generation, nor one clock for another.
 //!
 //! The control plane's core, the node daemon and the pod agent share them. Wire types stop at a
 //! `convert.rs` and become these. Nothing here does I/O.
@@ -7,7 +7,7 @@
 use std::fmt;
 
 /// How often a group was restarted since its JobSet was created: the count that all of its workers
-/// should have. It never falls while the JobSet's UID lives.
+/// should have. It never decreases while the JobSet's UID lives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Generation(pub u64);
@@ -35,7 +35,7 @@ impl fmt::Display for Generation {
     }
 }
 
-/// Fences leaders: the Lease's resourceVersion at acquisition. Whatever carries a lower epoch than
+/// Fences leaders: the Lease's resourceVersion at acquisition. A message with a lower epoch than
 /// the highest seen is ignored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -65,8 +65,8 @@ impl UnixNanos {
     }
 }
 
-/// A time of the clock that nobody sets: nanoseconds since the machine booted (`CLOCK_BOOTTIME`,
-/// which also gives processes their start times).
+/// A time of the boot clock, which is never set: nanoseconds since the machine booted
+/// (`CLOCK_BOOTTIME`, which also gives processes their start times).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BootNanos(pub u64);
@@ -81,8 +81,8 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// The end of a container that nobody saw. It is never mistaken for a success, nor for a death
-    /// by SIGKILL, which names its signal. Kubernetes gives such a container 137 as well.
+    /// The unobserved end of a container. It is never mistaken for a success, nor for a death by
+    /// SIGKILL, which names its signal. Kubernetes gives such a container 137 as well.
     pub const UNKNOWN: Self = Self { code: 137, signal: 0 };
 }
 

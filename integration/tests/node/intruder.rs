@@ -41,7 +41,7 @@ async fn who_opens_the_socket_of_another_pod_is_refused(scene: Scene) -> Result<
     let pod = pods.create(&PostParams::default(), &pod).await?;
     let own = pod.metadata.uid.context("no UID")?;
     let reasons = [
-        format!("is of pod {own}, and the socket is another one's"),
+        format!("belongs to pod {own}, but the socket to another pod"),
         format!("is not in container {} of a pod", before[1].place.container),
     ];
     eventually(

@@ -27,7 +27,7 @@ const PODS: usize = 20;
 const VARIABLES: usize = 18;
 const BYTES: usize = 95_000;
 /// The message of the plugin.
-const SAID: &str = "no agent gets into containers on node-1: containerd closes each connection before it has told of the node's pods";
+const SAID: &str = "no agent gets into containers on node-1: containerd closes each connection before it has listed the node's pods";
 /// How long a restart may take until it becomes a recreation.
 const TIMEOUT: &str = "20s";
 

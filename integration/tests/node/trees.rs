@@ -66,7 +66,7 @@ async fn ignoring_sigterm_costs_the_grace_only(scene: Scene) -> Result<()> {
             .annotated("lockstep.dev/restart-grace", "300ms");
         let (group, before, _) = restart_two(&scene, &manifest, 2).await?;
         group.logged(&before[1].place.pod, "not now").await?;
-        let killed = "worker still there 300 ms after SIGTERM: SIGKILL";
+        let killed = "worker still running 300 ms after SIGTERM: sending SIGKILL";
         group.logged(&before[1].place.pod, killed).await?;
         let timeline = group
             .event("RestartedInPlace")

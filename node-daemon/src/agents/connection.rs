@@ -24,15 +24,14 @@ use crate::worker::driver::{Closed, Handle, NotLinked};
 use crate::worker::facts::Input;
 use crate::worker::types::{ContainerId, LinkId, PodUid, Target};
 
-/// Time for an agent to register, and to take a target.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time for an agent to register, and to read a target.
+const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a refused connection keeps its place among those of its pod. A peer that connects again
-/// and again waits for that, and no other pod does.
+/// How long a refused connection still counts against its pod's limit. That slows down a peer that
+/// reconnects in a loop, and no other pod.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// States of one agent taken at once, and the time that each one after them waits. A restart takes
-/// a handful.
+/// Rate of states from one agent. A restart takes a handful.
 const STATES: Rate = Rate {
     burst: 64,
     every: Duration::from_millis(20),
@@ -44,17 +43,17 @@ pub enum LinkError {
     /// Read or write failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The agent did not register, or did not take a target.
+    /// The agent did not register, or did not read a target.
     #[error("the agent is silent")]
     Silent,
-    /// What it sent is no message.
+    /// It sent no valid message.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// Register was not first, or not only first.
+    /// Register was not the first message, or came again.
     #[error("a message out of order")]
     Order,
     /// Another version of the protocol.
-    #[error("agent protocol {0} is not spoken here")]
+    #[error("agent protocol {0} is not supported")]
     Protocol(u32),
     /// Not the agent of that container.
     #[error(transparent)]
@@ -69,7 +68,7 @@ pub enum LinkError {
 
 /// What every connection needs.
 pub struct Context {
-    /// The way to the table.
+    /// Sends facts to the driver.
     pub workers: Handle,
     /// Decides which peers may register.
     pub peers: Box<dyn PeerCheck>,
@@ -88,7 +87,7 @@ impl Context {
     }
 }
 
-/// An agent that may be what it says.
+/// A registration whose peer was checked.
 struct Registered {
     /// Name of its container in its pod.
     name: String,
@@ -132,11 +131,11 @@ pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refus
     };
     let ended = agent.exchange(&mut frames, targets).await;
     let why = ended.err().map(|error| error.to_string());
-    // If the driver has stopped, nothing is left to tell.
+    // A driver that has stopped needs no report.
     drop(context.workers.unlinked(container, link, why).await);
 }
 
-/// Ends a connection that is not taken, and is over later.
+/// Refuses a connection: closes it at once, but returns later, see [`REFUSED`].
 async fn refuse(frames: Frames, pod: &PodUid, error: &LinkError, refusals: &Refusals) {
     refusals.note(pod, error);
     drop(frames);
@@ -156,7 +155,7 @@ async fn register(
     context: &Context,
     refusals: &Refusals,
 ) -> Result<Option<Registered>, LinkError> {
-    let Some(frame) = timeout(PATIENCE, frames.next())
+    let Some(frame) = timeout(IO_TIMEOUT, frames.next())
         .await
         .map_err(|_| LinkError::Silent)?
     else {
@@ -176,9 +175,9 @@ async fn register(
     }
     // A peer may connect as fast as it likes: it only delays its own pod.
     refusals.registrations.acquire(1).await;
-    // Not earlier: a silent peer holds one descriptor of the daemon, not two. The kernel has known
-    // the peer since it connected, so a later process with its PID is not taken for it. What is
-    // read of `/proc` below is read while the process is held.
+    // Not earlier, so that a silent peer costs one descriptor of the daemon, not two. The kernel
+    // has known the peer since it connected, so a later process with its PID is not mistaken for
+    // it. `/proc` is read below while the process is held.
     let peer = Peer::of(frames.get_ref());
     let id = if id.as_str().is_empty() {
         context.peers.container(&peer)?
@@ -212,8 +211,8 @@ impl LinkedAgent<'_> {
         let mut limit = RateLimit::new(STATES);
         loop {
             tokio::select! {
-                // What is not taken yet waits at the agent, which keeps only its newest state.
-                // Targets do not wait for it.
+                // States that are not read yet wait at the agent, which keeps only its newest one.
+                // Targets do not wait for them.
                 frame = async { limit.ready().await; self.refusals.states.ready().await; frames.next().await } => {
                     limit.take();
                     self.refusals.states.take();
@@ -233,7 +232,7 @@ impl LinkedAgent<'_> {
                     let Some(target) = targets.borrow_and_update().clone() else {
                         continue;
                     };
-                    timeout(PATIENCE, frames.send(bytes::Bytes::from(convert::encode(target))))
+                    timeout(IO_TIMEOUT, frames.send(bytes::Bytes::from(convert::encode(target))))
                         .await
                         .map_err(|_| LinkError::Silent)??;
                 }
@@ -251,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    /// The frames in these pieces, and the most room that they took.
+    /// The frames in these pieces, the largest buffer that they took, and true if all were valid.
     fn frames(pieces: &[Vec<u8>]) -> (Vec<BytesMut>, usize, bool) {
         let (mut codec, mut input) = (codec(), BytesMut::new());
         let (mut frames, mut room) = (Vec::new(), 0);
@@ -279,7 +278,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_agents_send_takes_no_more_room_than_a_frame(
+        fn input_from_agents_takes_no_more_room_than_a_frame(
             pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..64), 0..32),
             length in any::<u32>(),
         ) {

@@ -35,14 +35,14 @@ pub enum AgentMessage {
     State(AgentState),
 }
 
-/// A frame that is no message.
+/// Why a frame is not a message.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// Not protobuf.
     #[error("malformed message: {0}")]
     Malformed(#[from] prost::DecodeError),
     /// A name or an id is not valid.
-    #[error("its {0} is longer than {MAX_NAME} bytes, or holds what is not to be printed")]
+    #[error("its {0} is longer than {MAX_NAME} bytes, or has control characters")]
     InvalidName(&'static str),
     /// Neither Register nor State.
     #[error("a message of an unknown kind")]
@@ -106,16 +106,16 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
     })
 }
 
-/// As much of what is for people as is kept. It is shown on terminals.
-fn text(mut said: String, most: usize) -> String {
-    said.truncate(said.floor_char_boundary(most));
-    said.retain(|sign| !sign.is_control());
-    said
+/// Shortens a text for people, and drops control characters: terminals show it.
+fn text(mut text: String, most: usize) -> String {
+    text.truncate(text.floor_char_boundary(most));
+    text.retain(|sign| !sign.is_control());
+    text
 }
 
-fn name(what: &'static str, said: String) -> Result<String, DecodeError> {
-    let is_name = said.len() <= MAX_NAME && !said.contains(char::is_control);
-    is_name.then_some(said).ok_or(DecodeError::InvalidName(what))
+fn name(what: &'static str, name: String) -> Result<String, DecodeError> {
+    let is_name = name.len() <= MAX_NAME && !name.contains(char::is_control);
+    is_name.then_some(name).ok_or(DecodeError::InvalidName(what))
 }
 
 /// Writes one target.

@@ -31,20 +31,20 @@ use crate::clock::boot_nanos;
 use crate::worker::facts::HostKill;
 use crate::worker::types::{BootNanos, ContainerId};
 
-/// Looks at the processes again this often, because a process may fork while it is being killed.
+/// Most rounds for one request: a process may fork while it is being killed.
 const ROUNDS: usize = 100;
-/// Rounds that find no new process to kill, after which the rest is up to the kernel.
+/// After this many rounds without a new process to kill, the rest is up to the kernel.
 const IDLE_ROUNDS: usize = 10;
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Looks for one container: a burst, which is more than a kill that works takes, and then one per
-/// second, however often its agent asks.
+/// Rate of looks at one container, however often its agent asks. A kill that works takes less than
+/// the burst.
 const LOOKS: Rate = Rate {
     burst: 20,
     every: Duration::from_secs(1),
 };
-/// Log lines about failed kills, of all containers together: a peer decides how often they fail.
-/// The requests themselves are logged with the worker's other lines.
+/// Rate of log lines about failed kills, for all containers together: peers decide how often kills
+/// fail. Requests are logged with the worker's other lines.
 const LINES: Rate = Rate {
     burst: 64,
     every: Duration::from_secs(1),
@@ -60,14 +60,14 @@ pub struct ProcKiller {
     tree: Tree,
     /// [`PidFd::open`], or what stands in for it.
     open: fn(i32) -> Result<PidFd, KillError>,
-    /// Pending requests: for each container, kill what was started before this time. None: a task
-    /// is still at work for the container, but its agent no longer asks. There is one task per
-    /// container, however often its agent changes its mind.
+    /// Pending requests: for each container, kill what was started before this time. `None`: the
+    /// agent no longer asks, but a task still works on the container. A container has one task,
+    /// however often its agent changes its mind.
     asked: Arc<Mutex<BTreeMap<ContainerId, Option<Ticks>>>>,
-    /// How often it may be looked for each container that has asked a short time ago.
+    /// Limits looks at each container whose agent asked recently.
     looks: Arc<Mutex<BTreeMap<ContainerId, RateLimit>>>,
-    /// One looks at a time, so that all together take no more than one core, and one of a
-    /// namespace: one that asks for many containers has others wait for one look at most.
+    /// One look at a time, so that all of them take at most one core. A namespace has at most one
+    /// turn, so others wait for at most one of its looks.
     turns: Arc<Turns>,
     lines: Arc<SharedRateLimit>,
 }
@@ -90,12 +90,13 @@ impl ProcKiller {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is asked for this container.
+    /// The time before which processes of this container are to be killed, if its agent asks for
+    /// that.
     fn before(&self, container: &ContainerId) -> Option<Ticks> {
         self.asked().get(container).copied().flatten()
     }
 
-    /// Waits until the container may be looked at again. False: its agent no longer asks.
+    /// Waits until the container may be looked at again. Returns false if its agent no longer asks.
     async fn may_look_soon(&self, container: &ContainerId) -> bool {
         while self.before(container).is_some() {
             if self.may_look(container) {
@@ -117,7 +118,8 @@ impl ProcKiller {
         limit.try_take()
     }
 
-    /// False: the agent no longer asked for it, so the next request starts over.
+    /// Kills until nothing is left, or gives up. Returns false if the agent stopped asking: the
+    /// next request then starts over.
     async fn kill_all(&self, ask: &HostKill) -> bool {
         let container = &ask.container;
         let mut doomed = BTreeSet::new();
@@ -163,18 +165,18 @@ impl ProcKiller {
         true
     }
 
-    /// Looks once and kills what it finds. Returns how many processes there were; at least one, if
-    /// not all were seen.
+    /// Looks once and kills what it finds. Returns the number of processes found, and at least one
+    /// if not all could be seen.
     ///
     /// # Errors
-    /// No process can be killed here.
+    /// When processes cannot be killed on this node.
     fn round(
         &self,
         ask: &HostKill,
         turn: Turn,
         doomed: &mut BTreeSet<(i32, Ticks)>,
     ) -> Result<usize, KillError> {
-        // It may have been taken back while it waited for its turn.
+        // The agent may have withdrawn its request meanwhile.
         let Some(before) = self.before(&ask.container) else {
             return Ok(0);
         };
@@ -192,7 +194,7 @@ impl ProcKiller {
         Ok(living.len().max(usize::from(!below.is_whole)))
     }
 
-    /// Kills this very process of the container, or none.
+    /// Kills exactly this process of the container, or none.
     fn kill_one(&self, container: &ContainerId, pid: i32, started: Ticks) -> Result<(), KillError> {
         let held = (self.open)(pid)?;
         // In this order: either `/proc` now describes the held process, or that is gone and the
@@ -203,8 +205,9 @@ impl ProcKiller {
         }
     }
 
-    /// Starts killing what was started in the container before the named time, except its agent;
-    /// returns at once. A second call while the first is at work only moves the time.
+    /// Starts killing the container's processes that were started before the requested time, except
+    /// its agent, and returns at once. A second call while the first is at work only moves the
+    /// time.
     pub fn kill(&self, ask: HostKill) {
         let before = fence(ask.before, boot_nanos());
         if self.asked().insert(ask.container.clone(), Some(before)).is_some() {
@@ -223,7 +226,7 @@ impl ProcKiller {
         }));
     }
 
-    /// Ends the work, unless it was asked for another time than `met` meanwhile: then gives that.
+    /// Ends the work, unless a later time than `met` was requested meanwhile: returns that time.
     fn done(&self, container: &ContainerId, met: Option<Ticks>) -> Option<Ticks> {
         let mut asked = self.asked();
         let later = asked.get(container).copied().flatten();
@@ -234,7 +237,7 @@ impl ProcKiller {
         later
     }
 
-    /// Nothing of this container is to be killed any more.
+    /// Stops killing processes of this container.
     pub fn spare(&self, container: &ContainerId) {
         if let Some(asked) = self.asked().get_mut(container) {
             *asked = None;
@@ -243,9 +246,9 @@ impl ProcKiller {
 }
 
 /// The first tick whose processes are spared. A process of the same tick as the request may have
-/// been started after it.
+/// started after it.
 fn fence(before: Option<BootNanos>, now: BootNanos) -> Ticks {
-    // An older agent does not say when it asked. No request can cover what is yet to be started.
+    // An older agent does not say when it asked. No request covers processes that start later.
     let before = before.map_or(now, |before| before.min(now));
     before.0 / TICK_NANOS
 }

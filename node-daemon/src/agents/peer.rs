@@ -2,11 +2,11 @@
 //!
 //! The socket's directory is mounted into every worker container of its pod, so the worker's
 //! processes can reach it as well as the agent. The kernel says which process connected. `/proc`
-//! says which container of which pod it is in, and whether it is the first process of the
-//! container's pid namespace. That process is the agent if nothing is mounted over the agent's
-//! file, by which the runtime has started it ([`mounts`]). A process may make a pid namespace of
-//! its own and be the first one there, but that one is nested deeper. What `/proc` says counts only
-//! while the process that connected still has its PID ([`Peer`]).
+//! says which container of which pod it is in, and if it is the first process of the container's
+//! pid namespace. That process is the agent if nothing is mounted over the file from which the
+//! runtime started it ([`mounts`]). A process can be the first of a pid namespace that it made
+//! itself, but that one is nested deeper. What `/proc` says counts only while the process that
+//! connected still has its PID ([`Peer`]).
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -21,8 +21,8 @@ mod process;
 
 pub use process::Peer;
 
-/// Longest file that is read of a process, in bytes: some thousands of mounts.
-const LARGEST: u64 = 1 << 20;
+/// Longest file of a process that is read, in bytes: room for thousands of mounts.
+const MAX_FILE: u64 = 1 << 20;
 
 /// Why a peer is not believed.
 #[derive(Debug, thiserror::Error)]
@@ -30,10 +30,10 @@ pub enum PeerError {
     /// The kernel names no process: the daemon is not in the host's pid namespace.
     #[error("the peer's process is not visible from here (does the daemon run with hostPID?)")]
     Invisible,
-    /// It has ended, and its number may be another's.
+    /// It has ended, and another process may have its PID.
     #[error("process {0} has ended")]
     Gone(i32),
-    /// The kernel could tell if it has ended, but fails to.
+    /// The kernel supports the check that it still runs, but the check failed.
     #[error("process {pid} cannot be held: {error}")]
     Unheld {
         /// Host pid.
@@ -49,7 +49,7 @@ pub enum PeerError {
         /// Why.
         source: io::Error,
     },
-    /// Its cgroup is not the container's, or none that the kubelet has made.
+    /// Its cgroup is not the container's, or was not made by the kubelet.
     #[error("process {pid} is not in container {container} of a pod")]
     OtherContainer {
         /// Host pid.
@@ -57,8 +57,8 @@ pub enum PeerError {
         /// The container it registered for.
         container: ContainerId,
     },
-    /// Its cgroup is another pod's than the socket's.
-    #[error("process {pid} is of pod {pod}, and the socket is another one's")]
+    /// Its cgroup belongs to another pod than the socket.
+    #[error("process {pid} belongs to pod {pod}, but the socket to another pod")]
     OtherPod {
         /// Host pid.
         pid: i32,
@@ -71,8 +71,8 @@ pub enum PeerError {
     /// It is not the first process of its container.
     #[error("process {0} is not the first of its container")]
     NotInit(i32),
-    /// Its container may have started something else in the place of the agent.
-    #[error("process {pid} need not be the agent: {why}")]
+    /// Its container may have started another program in place of the agent.
+    #[error("process {pid} cannot be verified as the agent: {why}")]
     NotAgent {
         /// Host pid.
         pid: i32,
@@ -87,13 +87,13 @@ pub trait PeerCheck: Send + Sync + 'static {
     /// opened.
     ///
     /// # Errors
-    /// If it is not, or that cannot be known.
+    /// When it is not, or when that cannot be determined.
     fn check(&self, peer: &Peer, container: &ContainerId, pod: &PodUid) -> Result<i32, PeerError>;
 
     /// The container of a peer that does not know it.
     ///
     /// # Errors
-    /// When it is in none, or that cannot be known.
+    /// When it is in none, or when that cannot be determined.
     fn container(&self, peer: &Peer) -> Result<ContainerId, PeerError>;
 }
 
@@ -143,13 +143,13 @@ impl ProcPeerCheck {
     }
 }
 
-/// What a file holds that may be as long as a container makes it.
+/// Reads a file whose length a container may control.
 fn read_bounded(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     fs::File::open(path)?
-        .take(LARGEST + 1)
+        .take(MAX_FILE + 1)
         .read_to_string(&mut text)?;
-    if text.len() as u64 > LARGEST {
+    if text.len() as u64 > MAX_FILE {
         return Err(io::Error::from(io::ErrorKind::FileTooLarge));
     }
     Ok(text)
@@ -169,7 +169,7 @@ fn place_of(cgroup: &str) -> Option<(String, &str)> {
     })
 }
 
-/// The UID in the name of a pod's cgroup; of a static pod it is a hash.
+/// The UID in the name of a pod's cgroup; for a static pod, a hash.
 fn pod_of(part: &str) -> Option<String> {
     let slice = part.strip_suffix(".slice");
     let name = slice.map_or(part, |name| name.rsplit_once('-').map_or(name, |(_, last)| last));

@@ -1,5 +1,5 @@
-//! Limits on all connections to one pod's socket together: any process of the pod may be at their
-//! other end. Each refusal is counted. The first one is logged, and then one now and then.
+//! Limits for all connections to one pod's socket together: any process of the pod may be the peer.
+//! Each refusal is counted. The first one is logged, and after that at most one every ten minutes.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,13 +15,12 @@ use crate::worker::types::PodUid;
 /// Time between two lines about one pod.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// Registrations checked at once, and the time that each one after them waits. Each worker has one,
-/// and another after the daemon was away.
+/// Rate of checked registrations. Each worker registers once, and again after the daemon restarts.
 const REGISTRATIONS: Rate = Rate {
     burst: 64,
     every: Duration::from_millis(100),
 };
-/// The same for the states of all agents of the pod.
+/// Rate of states, from all agents of the pod.
 const STATES: Rate = Rate {
     burst: 512,
     every: Duration::from_millis(10),
@@ -50,7 +49,7 @@ struct Counts {
 }
 
 impl Refusals {
-    /// None yet.
+    /// No refusals yet.
     #[must_use]
     pub fn new(health: Arc<Health>) -> Self {
         Self {
@@ -61,7 +60,7 @@ impl Refusals {
         }
     }
 
-    /// One more, and why.
+    /// Counts a refusal, and logs it if a line is due.
     pub fn note(&self, pod: &PodUid, error: &dyn Error) {
         self.health.agent_refused();
         if let Some(all) = self.next_line() {
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_refused_again_and_again_is_counted_and_said_rarely() {
+    async fn repeated_refusals_are_counted_and_rarely_logged() {
         let refusals = Refusals::new(Arc::default());
         assert_eq!(refusals.next_line(), Some(1));
         for _ in 0..1000 {
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_all_sockets_are_counted_together() {
+    fn refusals_of_all_sockets_are_counted_together() {
         let health = Arc::<Health>::default();
         for pod in ["p", "p", "q"] {
             Refusals::new(health.clone()).note(&pod.into(), &TooMany);

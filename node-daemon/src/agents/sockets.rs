@@ -1,9 +1,9 @@
 //! The sockets: `<state-dir>/pods/<pod uid>/agent.sock`, one listener each.
 //!
-//! The directory is mounted into the pod's workers, so it may be passed through (0711) but not
-//! listed, and the socket is open to any uid (0666): the identity of the peer is checked, not its
-//! rights. A socket is bound under another name and renamed, so that an agent finds either the old
-//! one or the new one.
+//! The directory is mounted into the pod's workers, so it can be traversed (0711) but not listed,
+//! and the socket is open to any uid (0666): the peer's identity is checked, not its permissions. A
+//! socket is bound under another name and renamed, so that an agent finds either the old one or the
+//! new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -36,7 +36,7 @@ pub enum SocketError {
     /// The file system refused.
     #[error("socket directory {path}: {source}")]
     Io {
-        /// Of the pod.
+        /// The pod's directory.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -87,7 +87,7 @@ impl Sockets {
         };
         for uid in uids {
             if let Err(error) = sockets.ensure(&uid) {
-                warn!(pod = %uid, %error, "cannot listen for the agents of a pod of before");
+                warn!(pod = %uid, %error, "cannot listen for the agents of a pod that an earlier daemon served");
             }
         }
         Ok(sockets)
@@ -97,7 +97,7 @@ impl Sockets {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pod's socket directory, with someone listening in it. Cheap when it is there already.
+    /// The pod's socket directory, with a listener. Cheap if it exists already.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -140,7 +140,7 @@ impl Sockets {
     }
 
     /// Takes in a listing of all pods. Each of them gets a listener. What belongs to pods missing
-    /// from two listings in a row is removed. This also repairs, without NRI, what was left behind
+    /// from two listings in a row is removed. Without NRI, this also repairs what was left behind
     /// or could not be made before.
     pub fn listed(&self, pods: &BTreeSet<PodUid>) {
         let absent: BTreeSet<PodUid> = self
@@ -207,8 +207,8 @@ async fn accept(listener: UnixListener, pod: PodUid, context: Arc<Context>) {
                     let serve = connection::serve(stream, pod.clone(), context.clone(), refusals.clone());
                     connections.spawn(serve);
                 }
-                // The pod with too many connections waits, not this process: it has agents of other
-                // pods to serve.
+                // Only the pod with too many connections waits: this process serves other pods,
+                // too.
                 Ok(_) => {
                     refusals.note(&pod, &TooMany);
                     tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -9,7 +9,7 @@ use crate::pods::{self, InPlacePod, Metadata, NotAWorker};
 use crate::worker::facts::ListedContainer;
 use crate::worker::types::{Ended, Exit, Pod, SandboxId, UnixNanos};
 
-/// A sandbox, if its pod has workers.
+/// The pod of a sandbox, if it has workers.
 ///
 /// # Errors
 /// See [`pods::recognise`].
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_says_whether_its_containers_see_each_others_processes() {
+    fn the_status_of_a_sandbox_shows_if_its_containers_share_processes() {
         let with = |options| {
             Some(wire::PodSandboxStatus {
                 linux: Some(wire::LinuxPodSandboxStatus {
@@ -164,13 +164,13 @@ mod tests {
             };
             assert_eq!(shares_processes(with(Some(options))), shared, "{mode:?}");
         }
-        // Not said.
+        // Not stated.
         assert!(!shares_processes(with(None)));
         assert!(!shares_processes(None));
     }
 
     #[test]
-    fn only_what_has_ended_has_an_end() {
+    fn only_ended_containers_have_an_end() {
         let status = |state: wire::ContainerState| wire::ContainerStatus {
             state: state.into(),
             exit_code: 3,
@@ -223,8 +223,8 @@ mod tests {
                 if let Ok(sandbox) = wire::PodSandbox::decode(bytes.as_slice())
                     && let Err(error) = pod(&sandbox)
                 {
-                    let said = error.to_string();
-                    prop_assert!(said.contains("kubernetes.io/") || said.contains("lockstep.dev/") || said.contains("jobset.sigs"), "{}", said);
+                    let text = error.to_string();
+                    prop_assert!(text.contains("kubernetes.io/") || text.contains("lockstep.dev/") || text.contains("jobset.sigs"), "{}", text);
                 }
                 if let Ok(status) = wire::ContainerStatus::decode(bytes.as_slice()) {
                     let _ = ended(Some(status));

@@ -1,4 +1,4 @@
-//! How a container was made, from containerd's verbose status, which goes beyond CRI: the OCI
+//! How a container was created, from containerd's verbose status, an extension of CRI: the OCI
 //! specification, as NRI would show it.
 
 use std::collections::HashMap;
@@ -10,8 +10,8 @@ use crate::worker::types::ContainerId;
 
 /// The entry of the verbose status that holds it.
 const INFO: &str = "info";
-/// Largest that is read, in bytes: most of it is the environment.
-const LARGEST: usize = 4 << 20;
+/// Longest one that is read, in bytes: most of it is the environment.
+const MAX_SPEC: usize = 4 << 20;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -51,13 +51,13 @@ struct Namespace {
     path: String,
 }
 
-/// The container, if its runtime says how it was made.
+/// The container, if its runtime reports how it was created.
 pub(super) fn container(
     id: ContainerId,
     name: String,
     answer: &HashMap<String, String>,
 ) -> Option<Container> {
-    let text = answer.get(INFO).filter(|text| text.len() <= LARGEST)?;
+    let text = answer.get(INFO).filter(|text| text.len() <= MAX_SPEC)?;
     let Spec {
         process,
         mounts,
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_as_it_was_made() {
+    fn a_container_is_read_as_it_was_created() {
         let made = read(
             r#"{"pid": 7, "runtimeSpec": {
                 "process": {"args": ["sh", "-c", "run"], "env": ["A=1"]},
@@ -110,11 +110,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_not_known() {
+    fn missing_fields_are_unknown() {
         assert_eq!(container("c".into(), "worker".to_owned(), &HashMap::new()), None);
         assert_eq!(read("{}"), None);
         assert_eq!(read(r#"{"runtimeSpec": null}"#), None);
-        let long = format!("{}{{}}", " ".repeat(LARGEST));
+        let long = format!("{}{{}}", " ".repeat(MAX_SPEC));
         assert_eq!(read(&long), None);
     }
 

@@ -10,14 +10,17 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use x509_parser::time::ASN1Time;
 
-use super::session::SessionError;
+use super::error::SessionError;
 use super::{Hub, trust};
 
-/// Time for the TCP handshake, and for that and TLS and HTTP/2 together.
-const PATIENCE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
-/// A hub that was silent for the first time and does not answer within the second is taken for
-/// dead.
-const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
+/// Limit for the TCP handshake.
+const TCP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limit for the handshakes of TCP, TLS and HTTP/2 together.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two keepalive pings.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// A hub that does not answer a keepalive ping within this time counts as dead.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects to `address` over TLS.
 pub(super) async fn channel(hub: &Hub, address: &str) -> Result<Channel, SessionError> {
@@ -30,15 +33,15 @@ pub(super) async fn channel(hub: &Hub, address: &str) -> Result<Channel, Session
     let endpoint = Endpoint::from_shared(address.to_owned())?
         .tls_config(tls)?
         .tcp_nodelay(true)
-        .connect_timeout(PATIENCE.0)
-        .http2_keep_alive_interval(KEEPALIVE.0)
-        .keep_alive_timeout(KEEPALIVE.1)
+        .connect_timeout(TCP_TIMEOUT)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
-    let connected = timeout(PATIENCE.1, endpoint.connect()).await;
+    let connected = timeout(CONNECT_TIMEOUT, endpoint.connect()).await;
     Ok(connected.map_err(|_| SessionError::Silent)??)
 }
 
-/// The request with a token.
+/// A request that carries the token.
 pub(super) fn request<S>(token: &str, stream: S) -> Result<Request<S>, SessionError> {
     let mut request = Request::new(stream);
     let value = format!("Bearer {token}").parse();
@@ -60,15 +63,4 @@ async fn read(path: &Path) -> Result<String, SessionError> {
             path: path.to_owned(),
             source,
         })
-}
-
-/// tonic's transport errors say nothing by themselves.
-pub(super) fn chain(error: &tonic::transport::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -56,7 +56,7 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
     }
 }
 
-/// An incarnation, as it is named to the hub.
+/// An incarnation, as the hub knows it.
 #[must_use]
 pub fn incarnation_to(incarnation: Incarnation) -> wire::Incarnation {
     wire::Incarnation {
@@ -65,7 +65,7 @@ pub fn incarnation_to(incarnation: Incarnation) -> wire::Incarnation {
     }
 }
 
-/// What the daemon finds of the container runtime, as it is reported.
+/// Health of the container runtime, as it is reported.
 #[must_use]
 pub fn health(runtime: &RuntimeAccess) -> wire::Health {
     wire::Health {
@@ -74,9 +74,9 @@ pub fn health(runtime: &RuntimeAccess) -> wire::Health {
     }
 }
 
-fn access(way: &Access) -> wire::Access {
+fn access(access: &Access) -> wire::Access {
     use wire::access::State;
-    let (state, since, detail) = match way {
+    let (state, since, detail) = match access {
         Access::Unknown => (State::Unspecified, 0, ""),
         Access::Well(since) => (State::Well, since.0, ""),
         Access::Away(since, why) => (State::Away, since.0, why.as_str()),
@@ -103,7 +103,7 @@ fn group(group: wire::Group) -> Option<Desired> {
         warn!(
             group = group.uid,
             scope = group.scope,
-            "desired state of an unknown scope ignored"
+            "ignored desired state of an unknown scope"
         );
         return None;
     }
@@ -160,7 +160,7 @@ fn exit_rule(rule: wire::ExitCodeRule) -> Option<ExitRule> {
         wire::exit_code_rule::Operator::Unspecified => {
             warn!(
                 operator = rule.operator,
-                "exit code rule of an unknown operator ignored"
+                "ignored an exit code rule with an unknown operator"
             );
             return None;
         }

@@ -1,10 +1,10 @@
-//! What a daemon sends on one stream: the Hello; after its answer, first urgent messages, then
+//! What a daemon sends on one stream: the Hello, and after its answer urgent messages first, then
 //! reports.
 //!
-//! Promises: a message is made when gRPC takes it and not before, and at most one waits there for a
-//! slow hub, so the next one is up to date. Reports are no more than a hub takes of a node, so none
-//! waits at the hub behind what a process posing as an agent has caused. A stream that is over
-//! takes nothing.
+//! Promises: a message is built only when gRPC takes it, and at most one waits there for a slow
+//! hub, so the next one is up to date. Reports stay below the rate that a hub accepts from a node,
+//! so none waits at the hub behind reports that a process posing as an agent has caused. A stream
+//! that is over takes nothing from the outbox.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,14 +24,13 @@ use crate::worker::outbox::{Batch, Reader};
 /// States per Report: far below the largest gRPC message.
 const BATCH: usize = 1000;
 
-/// Reports sent at once, and the time that each one after them waits: half of what a hub takes.
-/// What changes meanwhile is in the next.
+/// Rate of reports: half of what a hub accepts. What changes meanwhile is in the next one.
 const REPORTS: Rate = Rate {
     burst: 32,
     every: Duration::from_millis(10),
 };
 
-/// Queues what goes before reports. The stream is over once this is dropped.
+/// Queues the messages that go before reports. The stream ends when this is dropped.
 pub(super) struct MessageQueue {
     urgent: Arc<Urgent>,
     closed: CancellationToken,
@@ -41,29 +40,29 @@ pub(super) struct MessageQueue {
 pub(super) struct Outgoing {
     urgent: Arc<Urgent>,
     reports: Reports,
-    _unheard: DropGuard,
+    _closed: DropGuard,
 }
 
-/// What has changed, as often as may be.
+/// Reads changes from the outbox, at the rate of [`REPORTS`].
 struct Reports {
     reader: Reader,
     limit: RateLimit,
-    /// Until there may be another one.
-    rest: Option<Pin<Box<Sleep>>>,
+    /// Runs until the next report may be sent.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Reports {
     /// As [`Reader::poll_take`].
     fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Batch>> {
-        if let Some(rest) = &mut self.rest {
-            ready!(rest.as_mut().poll(cx));
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
         }
-        self.rest = None;
+        self.pause = None;
         let taken = ready!(self.reader.poll_take(BATCH, cx));
         if taken.is_some() {
             self.limit.take();
             let next = self.limit.next();
-            self.rest = (next > Instant::now()).then(|| Box::pin(sleep_until(next)));
+            self.pause = (next > Instant::now()).then(|| Box::pin(sleep_until(next)));
         }
         Poll::Ready(taken)
     }
@@ -78,7 +77,7 @@ struct Waiting {
     welcome: bool,
     pong: Option<wire::Pong>,
     token: Option<wire::Credentials>,
-    /// What the Hello had no room for.
+    /// States that did not fit into the Hello.
     rest: Vec<wire::WorkerState>,
     /// Goes with the next Report, at once.
     health: Option<wire::Health>,
@@ -87,8 +86,8 @@ struct Waiting {
     task: Option<Waker>,
 }
 
-/// Both ends of a stream's messages. It begins with this Hello, followed by the states that found
-/// no room in it.
+/// Both ends of a stream's messages. It begins with this Hello, followed by the states that did not
+/// fit into it.
 pub(super) fn open(
     hello: wire::Hello,
     rest: Vec<wire::WorkerState>,
@@ -105,30 +104,30 @@ pub(super) fn open(
         reports: Reports {
             reader: reports,
             limit: RateLimit::new(REPORTS),
-            rest: None,
+            pause: None,
         },
-        _unheard: closed.clone().drop_guard(),
+        _closed: closed.clone().drop_guard(),
     };
     (MessageQueue { urgent, closed }, outgoing)
 }
 
 impl MessageQueue {
-    /// The hub has answered the Hello, and hears more.
+    /// The hub has answered the Hello: more may be sent.
     pub(super) fn welcomed(&self) {
         self.urgent.change(|waiting| waiting.welcome = true);
     }
 
-    /// Answers a ping, in the place of those that were not answered yet.
+    /// Queues the answer to a ping, in place of answers that were not sent yet.
     pub(super) fn pong(&self, pong: wire::Pong) {
         self.urgent.change(|waiting| waiting.pong = Some(pong));
     }
 
-    /// Has another token.
+    /// Queues a new token.
     pub(super) fn token(&self, token: wire::Credentials) {
         self.urgent.change(|waiting| waiting.token = Some(token));
     }
 
-    /// Finds the node so.
+    /// Queues the node's health.
     pub(super) fn health(&self, health: wire::Health) {
         self.urgent.change(|waiting| waiting.health = Some(health));
     }
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_urgent_goes_before_reports_and_health_with_them() {
+    async fn urgent_messages_go_before_reports_and_health_goes_with_reports() {
         let outbox = Arc::new(Outbox::default());
         let (queue, mut outgoing) = beginning(&outbox);
         outbox.put([state("a", 1)]);
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_much_to_say_makes_nobody_elses_state_wait() {
+    async fn a_busy_worker_does_not_delay_the_state_of_another() {
         let outbox = Arc::new(Outbox::default());
         let (queue, mut outgoing) = open(wire::Hello::default(), Vec::new(), outbox.reader());
         queue.welcomed();
@@ -279,7 +278,7 @@ mod tests {
         while begun.elapsed() < Duration::from_secs(1) {
             revision += 1;
             outbox.put([state("loud", revision)]);
-            // As many as there may be, and not one more.
+            // As many as the rate allows.
             while outgoing.next().now_or_never().is_some() {
                 reports += 1;
             }
@@ -302,7 +301,7 @@ mod tests {
         drop(queue);
         outbox.put([state("a", 1)]);
         assert_eq!(over.next().await, None);
-        // One that another has replaced neither, over or not.
+        // One that another has replaced takes nothing either, over or not.
         let (former, mut replaced) = open(wire::Hello::default(), Vec::new(), outbox.reader());
         former.welcomed();
         assert!(matches!(next(&mut replaced).await, Kind::Hello(_)));
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_not_heard_any_more_learns_it() {
+    async fn the_queue_learns_that_its_messages_are_no_longer_taken() {
         let (queue, outgoing) = beginning(&Arc::default());
         drop(outgoing);
         queue.closed().await;

@@ -1,7 +1,7 @@
 //! Notices that the kubelet has renewed the daemon's token, long before the old one expires, and
 //! passes it on to the hub.
 //!
-//! Promises: a token that the hub has not accepted is sent again while the stream stands.
+//! Promises: a token that the hub has not accepted is sent again while the stream is open.
 
 use std::time::Duration;
 
@@ -11,33 +11,33 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use super::{Hub, connect};
 
 /// How often the file is read.
-const LOOK: Duration = Duration::from_secs(10);
-/// A token that was not accepted is sent again after this time: the hub may not have been able to
+const READ_EVERY: Duration = Duration::from_secs(10);
+/// A token that was not accepted is sent again after this time: the hub may have been unable to
 /// check it.
-const AGAIN: Duration = Duration::from_secs(60);
+const RESEND_AFTER: Duration = Duration::from_secs(60);
 
-/// Follows the file with the token.
+/// Follows the token file.
 pub(super) struct Renewal<'a> {
     hub: &'a Hub,
     known: String,
-    /// Tokens that were sent on this stream.
+    /// Number of tokens sent on this stream.
     serial: u64,
     /// When the newest was sent, while it is not accepted.
     sent: Option<Instant>,
-    look: Interval,
+    ticks: Interval,
 }
 
 impl<'a> Renewal<'a> {
-    /// From this token on.
+    /// Starts from the token that opened the stream.
     pub(super) fn new(hub: &'a Hub, known: String) -> Self {
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(READ_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             hub,
             known,
             serial: 0,
             sent: None,
-            look,
+            ticks,
         }
     }
 
@@ -51,7 +51,7 @@ impl<'a> Renewal<'a> {
     /// The next token to send. Cancel safe.
     pub(super) async fn next(&mut self) -> wire::Credentials {
         loop {
-            self.look.tick().await;
+            self.ticks.tick().await;
             // A file that cannot be read now is read again.
             let Ok(token) = connect::token(self.hub).await else {
                 continue;
@@ -61,7 +61,7 @@ impl<'a> Renewal<'a> {
                 self.known = token;
                 self.serial += 1;
             }
-            if is_new || self.sent.is_some_and(|at| at.elapsed() >= AGAIN) {
+            if is_new || self.sent.is_some_and(|at| at.elapsed() >= RESEND_AFTER) {
                 self.sent = Some(Instant::now());
                 return wire::Credentials {
                     token: self.known.clone(),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_said_again_until_it_is_accepted() {
+    async fn a_token_is_sent_again_until_it_is_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
         std::fs::write(&file, "first").unwrap();

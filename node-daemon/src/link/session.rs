@@ -1,7 +1,5 @@
 //! One stream to one replica of the hub.
 
-use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use lockstep_proto::node::v1 as wire;
@@ -11,98 +9,45 @@ use lockstep_proto::{NODE_PROTOCOL, NODE_PROTOCOL_CREDENTIALS};
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
+use super::error::SessionError;
 use super::outgoing::{self, MessageQueue};
 use super::renewal::Renewal;
 use super::{Hub, connect, convert};
 use crate::health::RuntimeAccess;
-use crate::worker::driver::{Closed, Handle};
+use crate::worker::driver::Handle;
 use crate::worker::facts::Input;
 use crate::worker::types::{Desired, Epoch, WorkerState};
 
 /// Time for the Welcome, and for the hub's last messages.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// States in a Hello, in bytes and in number: a hub takes messages of 4 MiB, and at most this many
-/// states in one.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limits on the states in a Hello, in bytes and in number: a hub accepts messages of up to 4 MiB
+/// with at most this many states.
 const MAX_HELLO: (usize, usize) = (3 << 20, 4096);
-/// What a state takes in a message beside its own bytes, at most.
+/// Largest overhead of one state in a message, in bytes.
 const FRAME: usize = 8;
-/// After a Drain, wait at most this long before leaving: many nodes are told at once.
+/// Longest wait before leaving after a Drain: many nodes get one at once.
 const DRAIN_SPREAD_MS: u64 = 1000;
 /// Largest message from the hub: the groups of one node.
 const MAX_MESSAGE: usize = 16 << 20;
 
-/// How a stream ended in good order.
+/// How a stream ended without an error.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
     /// The hub closed it.
     Closed,
-    /// The hub asked to go elsewhere.
+    /// The hub asked the daemon to reconnect elsewhere.
     Drained,
     /// The replica does not lead; this one does, if it is known.
     NotLeader(Option<String>),
 }
 
-/// Why there is no stream, or no longer one.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// The CA or the token is not there (yet).
-    #[error("cannot read {path}: {source}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The trusted certificates have expired.
-    #[error(
-        "all certificates in {0} have expired: nobody has renewed the hub's CA, or this node's clock is wrong"
-    )]
-    Expired(PathBuf),
-    /// The token cannot be sent.
-    #[error("the token cannot be sent as metadata")]
-    Token,
-    /// The handshake takes too long.
-    #[error("no answer from the hub")]
-    Silent,
-    /// The address is not valid, or the handshake failed.
-    #[error("{}", connect::chain(.0))]
-    Transport(#[from] tonic::transport::Error),
-    /// The hub refuses this protocol version.
-    #[error("{0}")]
-    Refused(String),
-    /// The hub chose a protocol version that was not offered.
-    #[error("the hub chose protocol {0}")]
-    Protocol(u32),
-    /// The leader's epoch could not be written down.
-    #[error("the leader's epoch cannot be written down, and so it is not obeyed: {0}")]
-    Epoch(io::Error),
-    /// The hub, or the connection to it, failed.
-    #[error("{:?}: {}", .0.code(), .0.message())]
-    Status(Status),
-    /// No Welcome came, or something else did.
-    #[error("the hub did not welcome this daemon")]
-    NotWelcomed,
-    /// The daemon is going down.
-    #[error(transparent)]
-    Daemon(#[from] Closed),
-}
-
-impl From<Status> for SessionError {
-    fn from(status: Status) -> Self {
-        match status.code() {
-            Code::FailedPrecondition => Self::Refused(status.message().to_owned()),
-            _ => Self::Status(status),
-        }
-    }
-}
-
-/// The end of a stream that has stood this long is no sign of trouble.
+/// A stream that stays open this long counts as healthy.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// How far a stream has come.
+/// How far a stream got.
 #[derive(Debug, Default)]
 pub struct Progress {
     welcomed: Option<Instant>,
@@ -110,21 +55,21 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The hub has accepted it.
+    /// True if the hub has accepted the stream.
     #[must_use]
     pub fn is_welcome(&self) -> bool {
         self.welcomed.is_some()
     }
 
-    /// It has been of use: an order was taken in, or it stood for some time. A Welcome is not
-    /// enough: the stream may fail each time by what comes after it.
+    /// True if the stream was useful: it delivered an order, or stayed open for a while. A Welcome
+    /// is not enough: what follows it may fail each time.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.desired || self.welcomed.is_some_and(|at| at.elapsed() >= STEADY)
     }
 }
 
-/// Runs one stream to its end. `progress` says how far it has come.
+/// Runs one stream to its end. `progress` records how far it gets.
 ///
 /// # Errors
 /// When it could not be opened, or failed.
@@ -137,13 +82,13 @@ pub async fn run(
     let channel = connect::channel(hub, address).await?;
     let token = connect::token(hub).await?;
     let mut health = workers.health().watch();
-    // Before the snapshot: what changes after that is this stream's to tell.
+    // Before the snapshot: this stream reports what changes after it.
     let reports = workers.outbox().reader();
     let (hello, rest) = hello(hub, workers, &mut health).await?;
     let (queue, messages) = outgoing::open(hello, rest, reports);
     let request = connect::request(&token, messages)?;
     let mut client = NodeHubClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
-    let opened = timeout(PATIENCE, async {
+    let opened = timeout(REPLY_TIMEOUT, async {
         let mut incoming = client.connect(request).await?.into_inner();
         let first = incoming.message().await?;
         Ok::<_, Status>((incoming, first))
@@ -187,7 +132,7 @@ struct Session<'a> {
     health: watch::Receiver<RuntimeAccess>,
     /// None if the hub takes no new tokens.
     renewal: Option<Renewal<'a>>,
-    /// When to go, once the hub has asked for it.
+    /// When to leave, after a Drain.
     leave_at: Option<Instant>,
 }
 
@@ -195,7 +140,7 @@ impl Session<'_> {
     async fn exchange(mut self, progress: &mut Progress) -> Result<End, SessionError> {
         loop {
             tokio::select! {
-                // First what has arrived: it must not be lost if the stream has ended since.
+                // Messages first: those that have arrived must not be lost when the stream ends.
                 biased;
                 message = self.incoming.message() => {
                     let ended = match message? {
@@ -207,11 +152,11 @@ impl Session<'_> {
                         return Ok(end);
                     }
                 }
-                () = another(&mut self.health) => {
+                () = health_changed(&mut self.health) => {
                     let health = convert::health(&self.health.borrow_and_update());
                     self.queue.health(health);
                 }
-                token = fresh(&mut self.renewal) => self.queue.token(token),
+                token = next_token(&mut self.renewal) => self.queue.token(token),
                 // The stream has ended; `incoming` says how.
                 () = self.queue.closed() => return finish(self.incoming).await,
                 () = until(self.leave_at) => return Ok(End::Drained),
@@ -219,7 +164,7 @@ impl Session<'_> {
         }
     }
 
-    /// Takes in one message; the end of the stream, if it is one.
+    /// Handles one message. Returns how the stream ended, if the message ends it.
     async fn take(
         &mut self,
         message: wire::HubMessage,
@@ -254,27 +199,27 @@ impl Session<'_> {
                 return Ok(Some(End::NotLeader(leader(&not_leader.address))));
             }
             // A message of a later version of the protocol, or a second Welcome.
-            Some(FromHub::Welcome(_)) | None => debug!("a message without a meaning here"),
+            Some(FromHub::Welcome(_)) | None => debug!("ignored a message that has no meaning here"),
         }
         Ok(None)
     }
 }
 
 /// Orders of the leader that has welcomed this daemon. Those of a higher epoch are dropped: no such
-/// epoch is written down.
+/// epoch was recorded.
 fn of_leader(epoch: Epoch, mut groups: Vec<Desired>) -> Vec<Desired> {
     groups.retain(|group| {
         let is_known = group.epoch <= epoch;
         if !is_known {
-            warn!(group = %group.group, epoch = group.epoch.0, welcome = epoch.0, "desired state of an epoch above the Welcome's ignored");
+            warn!(group = %group.group, epoch = group.epoch.0, welcome = epoch.0, "ignored desired state with an epoch above that of the Welcome");
         }
         is_known
     });
     groups
 }
 
-/// Returns once the health is another one than was read last. Cancel safe.
-async fn another(health: &mut watch::Receiver<RuntimeAccess>) {
+/// Returns when the health differs from the one read last. Cancel safe.
+async fn health_changed(health: &mut watch::Receiver<RuntimeAccess>) {
     if health.changed().await.is_err() {
         // The sender is gone, and its last value was taken before.
         std::future::pending().await
@@ -282,7 +227,7 @@ async fn another(health: &mut watch::Receiver<RuntimeAccess>) {
 }
 
 /// The next token of this daemon that the hub has not accepted. Cancel safe.
-async fn fresh(renewal: &mut Option<Renewal<'_>>) -> wire::Credentials {
+async fn next_token(renewal: &mut Option<Renewal<'_>>) -> wire::Credentials {
     match renewal {
         Some(renewal) => renewal.next().await,
         None => std::future::pending().await,
@@ -298,7 +243,7 @@ async fn until(deadline: Option<Instant>) {
 
 /// The stream no longer takes messages: waits a moment for the hub's reason.
 async fn finish(mut incoming: Streaming<wire::HubMessage>) -> Result<End, SessionError> {
-    let last = timeout(PATIENCE, async {
+    let last = timeout(REPLY_TIMEOUT, async {
         while incoming.message().await?.is_some() {}
         Ok::<_, Status>(())
     });
@@ -306,7 +251,7 @@ async fn finish(mut incoming: Streaming<wire::HubMessage>) -> Result<End, Sessio
     Ok(End::Closed)
 }
 
-/// The Hello, and what it has no room for.
+/// The Hello, and the states that did not fit into it.
 async fn hello(
     hub: &Hub,
     workers: &Handle,
@@ -324,8 +269,8 @@ async fn hello(
     Ok((hello, rest))
 }
 
-/// As many states as fit into a Hello, and the rest. Live workers go before ended ones. Texts for
-/// people are left out: they were sent before.
+/// Splits the states into those that fit into a Hello and the rest. Live workers go before ended
+/// ones. Texts for people are left out: they were sent before.
 fn fitting(workers: Vec<WorkerState>) -> (Vec<wire::WorkerState>, Vec<wire::WorkerState>) {
     let mut states: Vec<_> = workers.into_iter().map(convert::worker_state).collect();
     for state in &mut states {
@@ -355,7 +300,7 @@ mod tests {
     use super::leader;
 
     #[test]
-    fn a_leader_is_spoken_to_over_tls_or_not_at_all() {
+    fn a_leader_is_contacted_over_tls_or_not_at_all() {
         let url = Some("https://10.0.0.1:9444".to_owned());
         assert_eq!(leader("10.0.0.1:9444"), url);
         assert_eq!(leader("https://10.0.0.1:9444"), url);

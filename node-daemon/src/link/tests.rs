@@ -150,7 +150,7 @@ impl Pki {
         Self::until(name, 4096)
     }
 
-    /// Whose authority is good until the beginning of this year.
+    /// Its CA is valid until the beginning of `year`.
     fn until(name: &str, year: i32) -> Self {
         let ca_key = rcgen::KeyPair::generate().unwrap();
         let mut ca = rcgen::CertificateParams::default();
@@ -242,36 +242,36 @@ fn agent_state(phase: AgentPhase, revision: u64) -> AgentState {
 }
 
 #[tokio::test]
-async fn the_health_of_the_runtime_is_in_the_hello_and_told_when_it_changes() {
+async fn the_health_of_the_runtime_is_in_the_hello_and_its_changes_are_reported() {
     use wire::access::State;
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;
     let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
     let mut stream = hub.stream().await;
-    let said = stream.welcome().await.health.unwrap();
-    assert_eq!(said.cri.unwrap().state(), State::Unspecified);
+    let health = stream.welcome().await.health.unwrap();
+    assert_eq!(health.cri.unwrap().state(), State::Unspecified);
     let next = async |stream: &mut Stream| match stream.next().await {
         ToHub::Report(report) => report.health.unwrap(),
         other => panic!("not a Report: {other:?}"),
     };
     daemon.workers.health().cri(Ok(()));
-    let said = next(&mut stream).await;
-    assert_eq!(said.cri.clone().unwrap().state(), State::Well);
-    assert!(said.cri.unwrap().since_unix_nanos > 0);
+    let health = next(&mut stream).await;
+    assert_eq!(health.cri.clone().unwrap().state(), State::Well);
+    assert!(health.cri.unwrap().since_unix_nanos > 0);
     daemon.workers.health().nri(Err(&"no such socket"));
-    let said = next(&mut stream).await;
-    let nri = said.nri.unwrap();
+    let health = next(&mut stream).await;
+    let nri = health.nri.unwrap();
     assert_eq!(
         (nri.state(), nri.detail.as_str()),
         (State::Away, "no such socket")
     );
-    assert_eq!(said.cri.unwrap().state(), State::Well);
-    // Whoever connects again says it again.
+    assert_eq!(health.cri.unwrap().state(), State::Well);
+    // A new connection reports it again.
     stream.send(FromHub::Drain(wire::Drain {})).await;
     let mut stream = hub.stream().await;
-    let said = stream.welcome().await.health.unwrap();
-    assert_eq!(said.nri.unwrap().detail, "no such socket");
-    // What concerns workers alone says nothing of it.
+    let health = stream.welcome().await.health.unwrap();
+    assert_eq!(health.nri.unwrap().detail, "no such socket");
+    // Reports about workers do not carry it.
     daemon.register("c").await;
     daemon.state("c", AgentPhase::Running, 1).await;
     match stream.next().await {
@@ -281,7 +281,7 @@ async fn the_health_of_the_runtime_is_in_the_hello_and_told_when_it_changes() {
 }
 
 #[tokio::test]
-async fn a_hub_whose_authority_has_expired_hears_nothing_until_there_is_another() {
+async fn a_hub_whose_ca_has_expired_gets_nothing_until_the_ca_is_renewed() {
     let (expired, good) = (Pki::until(NAME, 2020), Pki::new(NAME));
     let mut hub = FakeHub::start(&good).await;
     let daemon = Daemon::start(hub.url(), Some(&expired.ca)).await;
@@ -299,15 +299,15 @@ async fn a_hub_whose_authority_has_expired_hears_nothing_until_there_is_another(
         "{refused}"
     );
     assert!(refused.to_string().contains("have expired"), "{refused}");
-    assert!(hub.streams.try_recv().is_err(), "it was spoken to");
-    // The bundle of both, as there is one while the authority changes.
+    assert!(hub.streams.try_recv().is_err(), "the daemon contacted it");
+    // The bundle of both, as while the CA is being replaced.
     std::fs::write(&ca_file, format!("{}{}", expired.ca, good.ca)).unwrap();
     hub.stream().await.welcome().await;
     drop(daemon);
 }
 
 #[tokio::test]
-async fn a_stream_carries_credentials_snapshot_reports_and_wishes() {
+async fn a_stream_carries_credentials_snapshot_reports_and_orders() {
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;
     let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
@@ -378,7 +378,7 @@ async fn a_snapshot_replaces_what_was_missed() {
     let mut hub = FakeHub::start(&pki).await;
     let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
     hub.stream().await.welcome().await;
-    // The stream has ended: what follows has nowhere to go.
+    // The stream has ended: later reports have nowhere to go.
     daemon.register("c").await;
     for revision in 1..500 {
         daemon.state("c", AgentPhase::Running, revision).await;
@@ -386,8 +386,8 @@ async fn a_snapshot_replaces_what_was_missed() {
     let mut stream = hub.stream().await;
     let hello = stream.welcome().await;
     daemon.state("c", AgentPhase::Parked, 1000).await;
-    // How much of the above came before the snapshot is a matter of luck; that the last comes last
-    // is not.
+    // How much of the above came before the snapshot depends on timing; that the last comes last
+    // does not.
     let mut last = hello.snapshot.first().map_or(0, |state| state.since_unix_nanos);
     while last != 1000 {
         let reports = stream.report().await;
@@ -398,13 +398,13 @@ async fn a_snapshot_replaces_what_was_missed() {
 
 /// The hub takes messages of 4 MiB, as this one does.
 #[tokio::test]
-async fn a_node_of_many_workers_with_long_stories_is_welcome() {
+async fn a_node_with_many_workers_and_long_details_is_welcome() {
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;
     let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
     let mut first = hub.stream().await;
     first.welcome().await;
-    // Ids are short here and long in a cluster: so many are as large as some thousands there.
+    // Ids are shorter here than in a cluster, so this many are as large as a few thousand there.
     const WORKERS: usize = 30_000;
     for number in 0..WORKERS {
         let container = format!("container-{number:060}");
@@ -420,10 +420,14 @@ async fn a_node_of_many_workers_with_long_stories_is_welcome() {
     let mut stream = hub.stream().await;
     let hello = stream.welcome().await;
     let id = |state: &wire::WorkerState| state.incarnation.clone().unwrap().container_id;
-    let mut told: std::collections::BTreeSet<String> = hello.snapshot.iter().map(id).collect();
-    assert!(told.len() < WORKERS && !told.is_empty(), "{}", told.len());
-    while told.len() < WORKERS {
-        told.extend(stream.report().await.iter().map(id));
+    let mut reported: std::collections::BTreeSet<String> = hello.snapshot.iter().map(id).collect();
+    assert!(
+        reported.len() < WORKERS && !reported.is_empty(),
+        "{}",
+        reported.len()
+    );
+    while reported.len() < WORKERS {
+        reported.extend(stream.report().await.iter().map(id));
     }
 }
 
@@ -450,7 +454,7 @@ async fn a_slow_hub_gets_the_latest_state_only() {
 }
 
 #[tokio::test]
-async fn streams_that_end_after_their_welcome_come_ever_more_slowly() {
+async fn streams_that_end_after_their_welcome_back_off() {
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;
     let _daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
@@ -485,7 +489,7 @@ async fn the_leader_is_followed() {
 }
 
 #[tokio::test]
-async fn another_protocol_is_not_hurried() {
+async fn another_protocol_is_retried_slowly() {
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;
     let _daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
@@ -534,13 +538,13 @@ async fn only_the_right_name_is_trusted_and_the_ca_may_come_late() {
 }
 
 #[tokio::test]
-async fn a_renewed_token_is_sent_on_the_stream_that_stands() {
+async fn a_renewed_token_is_sent_on_the_open_stream() {
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;
     let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
     let token = daemon.dir.path().join("token");
     let mut stream = hub.stream().await;
-    // Before the Welcome, so that the first look finds it.
+    // Before the Welcome, so that the first read finds it.
     std::fs::write(&token, "second\n").unwrap();
     stream.welcome_to(3).await;
     match stream.next().await {
@@ -548,7 +552,7 @@ async fn a_renewed_token_is_sent_on_the_stream_that_stands() {
         other => panic!("{other:?}"),
     }
     drop(stream);
-    // A hub of before would not know what it is.
+    // An older hub would not know the message.
     let mut stream = hub.stream().await;
     assert_eq!(stream.token, "Bearer second");
     std::fs::write(&token, "third\n").unwrap();

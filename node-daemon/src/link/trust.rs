@@ -1,5 +1,5 @@
-//! The hub's authorities that are trusted: those that have not expired. TLS itself ignores the
-//! dates of the authorities that it is given.
+//! Selects the hub's CA certificates that have not expired: TLS itself ignores the dates of the CAs
+//! that it is given.
 
 use x509_parser::pem::Pem;
 use x509_parser::time::ASN1Time;
@@ -33,7 +33,7 @@ fn has_expired(pem: &str, now: ASN1Time) -> bool {
 mod tests {
     use super::*;
 
-    /// A certificate that is good until the end of that year.
+    /// A certificate that is valid until the end of that year.
     fn until(year: i32) -> String {
         let mut params = rcgen::CertificateParams::default();
         params.not_before = rcgen::date_time_ymd(1990, 1, 1);
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_is_not_trusted() {
+    fn expired_certificates_are_not_trusted() {
         let now = ASN1Time::now();
         let (old, new) = (until(2020), until(2999));
         assert_eq!(unexpired(&old, now), None);

@@ -15,7 +15,7 @@ pub const AGENT: &str = "/.lockstep/bin/lockstep-pod-agent";
 pub const HEARTBEAT_DIR: &str = "/.lockstep/heartbeat";
 const HEARTBEAT: &str = "/.lockstep/heartbeat/beat";
 const SOCKET: &str = "/.lockstep/run/agent.sock";
-/// What all of that is in, at the root of the container.
+/// Directory of all of that, at the root of the container.
 const ROOT: &str = ".lockstep";
 
 /// A container as NRI shows it.
@@ -50,7 +50,7 @@ impl Container {
     }
 }
 
-/// Where the processes of a container are numbered.
+/// The pid namespace of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PidNamespace {
     /// Its own: its first process is number 1.
@@ -62,13 +62,13 @@ pub enum PidNamespace {
 /// Directories on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paths {
-    /// With the agent binary of this daemon.
+    /// Holds the agent binary of this daemon.
     pub bin: PathBuf,
-    /// With the pod's socket.
+    /// Holds the pod's socket.
     pub run: PathBuf,
 }
 
-/// What becomes of a container.
+/// What to do with a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// The agent is put in front.
@@ -91,7 +91,7 @@ pub fn decide(pod: &Pod, container: &Container) -> Decision {
         return if container.has_agent() {
             Decision::Already
         } else {
-            Decision::Refuse("its command is the agent's, which nobody has put there")
+            Decision::Refuse("its command is the agent's path, but the agent is not mounted there")
         };
     }
     if container.mounts.iter().any(|mount| is_ours(mount)) {
@@ -139,9 +139,9 @@ fn is_ours(path: &str) -> bool {
     parts.first().is_none_or(|first| *first == ROOT) || goes_up && names_it
 }
 
-/// True if an existing container was made without the agent that it could have. One that NRI shows
-/// without args is not known well enough, and another plugin may have put something in front of the
-/// agent.
+/// True if an existing container was created without the agent that it could have. False if NRI
+/// shows it without args: too little is known of it. Another plugin may have put something in front
+/// of the agent, so any of the args may name it.
 #[must_use]
 pub fn misses_agent(pod: &Pod, container: &Container) -> bool {
     let has_it = container.args.iter().any(|arg| arg.contains(AGENT));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_mounts_over_the_agent_is_not_started_as_it() {
+    fn a_pods_own_mount_over_the_agent_is_never_started_as_the_agent() {
         for hostile in [
             "/",
             "//",
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_called_like_the_agent_is_not_taken_for_it() {
+    fn a_command_with_the_agents_path_is_not_mistaken_for_it() {
         let called = Container {
             args: injected().args,
             ..container()
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_misses_its_agent_where_it_could_have_one_and_begins_otherwise() {
+    fn a_worker_misses_its_agent_if_it_could_have_one_and_starts_something_else() {
         assert!(misses_agent(&pod(), &container()));
         let of = |change: fn(&mut Container)| {
             let mut container = container();

@@ -41,7 +41,7 @@ pub fn encode(connection: u32, message: &[u8], out: &mut BytesMut) {
 /// Takes the next whole frame off `input`.
 ///
 /// # Errors
-/// When its length is beyond all reason.
+/// When it is longer than a message can be.
 pub fn decode(input: &mut BytesMut) -> Result<Option<(u32, Bytes)>, TooLarge> {
     let Some((header, rest)) = input.split_first_chunk::<HEADER>() else {
         return Ok(None);

@@ -6,7 +6,7 @@
 //!
 //! containerd serialises its calls over all pods and drops a plugin that takes longer than 2 s. So
 //! every answer comes from memory, and calls are answered one by one, in order. A lost connection
-//! costs only the injection into containers created meanwhile: Synchronize tells the rest.
+//! costs only the injection into containers created meanwhile: Synchronize reports the rest.
 
 use std::io;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ const PLUGIN_SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
 const RUNTIME_SERVICE: &str = "nri.pkg.api.v1alpha1.Runtime";
 /// Stream of the one call that the plugin makes.
 const REGISTER: u32 = 1;
-/// Time for a write, and for the rest of a message: NRI has hung when it takes longer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Limit for a write, and for the rest of a message: an NRI that takes longer hangs.
+const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -53,11 +53,11 @@ pub enum PluginError {
     /// The answer to RegisterPlugin is malformed.
     #[error("malformed answer: {0}")]
     Malformed(#[from] prost::DecodeError),
-    /// NRI does not take the plugin.
+    /// NRI rejects the plugin.
     #[error("NRI refuses the plugin: {0}")]
     Refused(String),
     /// NRI no longer reads.
-    #[error("NRI takes no answers")]
+    #[error("NRI does not read answers")]
     Stuck,
     /// The rest of a message does not come.
     #[error("NRI has stopped in the middle of a message")]
@@ -67,9 +67,9 @@ pub enum PluginError {
     Closed(#[from] Closed),
 }
 
-/// The plugin: what it needs to answer.
+/// The plugin, with what it needs to answer calls.
 pub struct Plugin {
-    /// The way to the table of workers.
+    /// Sends facts to the driver.
     pub workers: Handle,
     /// The pods' sockets.
     pub sockets: Arc<Sockets>,
@@ -81,7 +81,7 @@ impl Plugin {
     /// Serves one connection to its end.
     ///
     /// # Errors
-    /// When it ends other than by containerd's closing it.
+    /// When it ends other than by containerd closing it.
     pub async fn serve(&self, mut stream: UnixStream) -> Result<(), PluginError> {
         let mut input = BytesMut::with_capacity(64 * 1024);
         let mut calls = BytesMut::new();
@@ -92,7 +92,7 @@ impl Plugin {
             let begun = !(input.is_empty() && calls.is_empty() && answers.is_empty());
             let read = stream.read_buf(&mut input);
             let size = if begun {
-                tokio::time::timeout(PATIENCE, read)
+                tokio::time::timeout(IO_TIMEOUT, read)
                     .await
                     .map_err(|_| PluginError::CutShort)?
             } else {
@@ -186,7 +186,7 @@ fn registered(response: &Response) -> Result<(), PluginError> {
 async fn send(stream: &mut UnixStream, connection: u32, message: &[u8]) -> Result<(), PluginError> {
     let mut out = BytesMut::new();
     mux::encode(connection, message, &mut out);
-    tokio::time::timeout(PATIENCE, stream.write_all(&out))
+    tokio::time::timeout(IO_TIMEOUT, stream.write_all(&out))
         .await
         .map_err(|_| PluginError::Stuck)??;
     Ok(())

@@ -11,9 +11,9 @@ const HEADER: usize = 10;
 /// Largest payload.
 pub const MAX: usize = 4 << 20;
 
-/// gRPC status of a method that is not there.
+/// gRPC status for a method that does not exist.
 pub const UNIMPLEMENTED: i32 = 12;
-/// gRPC status of a request that is not one.
+/// gRPC status for a malformed request.
 pub const INVALID_ARGUMENT: i32 = 3;
 
 /// Type of a message.
@@ -58,7 +58,7 @@ pub struct Request {
 /// Payload of an answer.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Response {
-    /// Absent or code 0: it went well.
+    /// Absent, or code 0, for a success.
     #[prost(message, optional, tag = "1")]
     pub status: Option<Status>,
     /// The result.
@@ -168,7 +168,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_call_looks_as_the_protocol_says() {
+    fn a_call_is_encoded_as_the_protocol_says() {
         let call = Request {
             service: "s".into(),
             method: "m".into(),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_both_ways() {
+    fn messages_over_the_limit_are_refused_both_ways() {
         let answer = Response::ok(vec![0; MAX + 1].into());
         assert!(response(1, &answer).is_err());
         let mut input = BytesMut::from(&[0x7f, 0, 0, 0, 0, 0, 0, 1, 1, 0][..]);

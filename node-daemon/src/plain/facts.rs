@@ -17,9 +17,9 @@ pub enum Input {
     },
     /// A container ended.
     Exited(ContainerId, Ended),
-    /// An attempt to stop a container is over, a while ago.
+    /// An attempt to stop a container was over a while ago.
     StopOver(ContainerId),
-    /// A hub has welcomed this node under this epoch, and that is written down.
+    /// A hub has welcomed this node under this epoch, and the epoch is recorded.
     Welcomed(Epoch),
     /// Orders of the control plane.
     Desired(Vec<Desired>),
@@ -47,9 +47,9 @@ pub struct PlainContainer {
 /// The time of a fact, by both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// This clock is set now and then.
+    /// By the wall clock, which may be set.
     pub wall: UnixNanos,
-    /// This one never goes back.
+    /// By the boot clock, which never goes back.
     pub boot: BootNanos,
 }
 

@@ -1,5 +1,5 @@
-//! Records of workers without an agent on disk, so that after a crash the daemon neither stops a
-//! container twice nor forgets to.
+//! Records on disk about workers without an agent, so that after a crash the daemon neither stops a
+//! container twice nor forgets to stop it.
 //!
 //! One file per pod, `<state-dir>/plain/<pod uid>.json`, replaced by renaming. Neither the
 //! directory nor containers outlive the node's boot.
@@ -15,8 +15,8 @@ use tracing::warn;
 use crate::worker::types::{BootNanos, ContainerId, Epoch, Generation, PodUid};
 
 const SUFFIX: &str = ".json";
-/// No pod has so many workers that their records are larger, in bytes.
-const LARGEST: u64 = 1 << 20;
+/// Longest file that is read, in bytes: far more than the records of one pod.
+const MAX_FILE: u64 = 1 << 20;
 
 /// One worker of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,10 +27,10 @@ pub struct Record {
     pub attempt: u32,
     /// Its generation.
     pub generation: Generation,
-    /// The generation of the container after it, once it is to end, or has ended, for that.
+    /// The generation of the container after it, once this one is to end, or has ended, for it.
     pub next: Option<Generation>,
-    /// A later container that was created before this time is older than `next`. Older daemons have
-    /// written another clock's time, under another name.
+    /// A later container that was created before this time belongs to a generation below `next`.
+    /// Older daemons wrote the time of another clock, under another name.
     #[serde(rename = "next_since_boot", default)]
     pub next_since: BootNanos,
     /// Counted restarts, as known with the newest of these generations.
@@ -42,12 +42,12 @@ pub struct Record {
 /// The records of one pod, by container name.
 pub type Records = BTreeMap<String, Record>;
 
-/// Keeps records.
+/// Stores records.
 pub trait Journal {
     /// Replaces the records of a pod.
     ///
     /// # Errors
-    /// When they are not kept; then the former ones are.
+    /// When they could not be stored; the former ones then stay.
     fn write(&self, pod: &PodUid, records: &Records) -> io::Result<()>;
 
     /// Removes the records of a pod that is gone.
@@ -110,7 +110,7 @@ impl Files {
 
 fn read(path: &Path) -> io::Result<Records> {
     let mut text = Vec::new();
-    fs::File::open(path)?.take(LARGEST).read_to_end(&mut text)?;
+    fs::File::open(path)?.take(MAX_FILE).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_left_out_and_nothing_is_written_elsewhere() {
+    fn damaged_records_are_left_out_and_nothing_is_written_elsewhere() {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::open(dir.path()).unwrap();
         files.write(&"a".into(), &records(1)).unwrap();

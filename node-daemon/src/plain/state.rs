@@ -23,11 +23,11 @@ mod pod;
 
 use pod::{Container, PodEntry, Worker};
 
-/// Containers kept per worker: the newest, and those before it whose end may still matter.
+/// Most containers kept per worker: the newest, and those before it whose end may still matter.
 const MAX_CONTAINERS: usize = 3;
-/// Ends kept of containers that no listing has shown yet.
+/// Most ends kept of containers that no listing has shown yet.
 const MAX_EARLY_ENDS: usize = 256;
-/// Groups that are remembered before any of their pods is known here.
+/// Most groups that are remembered while none of their pods is known here.
 const MAX_GROUPS: usize = 10_000;
 
 /// The workers without an agent of this node.
@@ -43,7 +43,7 @@ pub struct Table {
     early_ends: VecDeque<(ContainerId, Ended)>,
 }
 
-/// One fact that is being taken in.
+/// The context of one fact that is being taken in.
 struct Step<'a> {
     now: Moment,
     journal: &'a dyn Journal,
@@ -51,8 +51,8 @@ struct Step<'a> {
 }
 
 impl Table {
-    /// A table with the former daemon's records. `revision` is below every revision to come and not
-    /// below any that an earlier daemon gave out since the machine booted.
+    /// A table with the former daemon's records. New revisions start above `revision`, which must
+    /// not be below any that an earlier daemon used since the machine booted.
     #[must_use]
     pub fn new(revision: u64, before: BTreeMap<PodUid, Records>) -> Self {
         let before = if mutant!(ForgetRecords) {
@@ -118,7 +118,7 @@ impl Table {
         step.effects
     }
 
-    /// The stop of this container was not begun. A later fact asks for it again.
+    /// The stop of this container did not start. A later fact asks for it again.
     pub fn not_stopped(&mut self, id: &ContainerId) {
         if let Some((_, container)) = self.find(id) {
             container.stopping = false;
@@ -137,7 +137,7 @@ impl Table {
 
     fn exited(&mut self, id: ContainerId, ended: Ended, step: &mut Step<'_>) {
         let Some((uid, container)) = self.find(&id) else {
-            // A listing that was made before may still show that it runs.
+            // An earlier listing may still show it as running.
             self.early_ends.push_back((id, ended));
             if self.early_ends.len() > MAX_EARLY_ENDS {
                 self.early_ends.pop_front();
@@ -253,7 +253,7 @@ impl Table {
         let known = self.groups.get(&group).map(|known| known.epoch);
         let highest = known.max(recorded).unwrap_or_default().max(self.highest);
         if highest > desired.epoch {
-            // The sender has to learn of the higher epoch: report it, with a new revision.
+            // The sender must learn of the higher epoch: report it, with a new revision.
             step.effects.stale.push(StaleOrder {
                 group,
                 epoch: desired.epoch,
@@ -365,8 +365,8 @@ fn generation_of(
     if let Some(record) = record
         && desired.generation > record.generation
     {
-        // Its predecessor ended by itself, and so has this one, perhaps: then the restart is for
-        // its successor.
+        // Its predecessor ended by itself. If this one has ended too, the restart applies to its
+        // successor.
         let ended = container.ended.is_some();
         return Some(if ended {
             record.generation

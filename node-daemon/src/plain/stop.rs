@@ -16,12 +16,11 @@ use crate::worker::types::ContainerId;
 
 /// Containers that may wait to be stopped. More than a node runs.
 pub const QUEUE: usize = 1024;
-/// Stops under way at a time.
+/// Most stops under way at a time.
 const AT_A_TIME: usize = 64;
-/// Time for one stop: containerd has hung when it takes longer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// After this time the end of a stopped container has been seen. One that has not ended by then is
-/// stopped again.
+/// Limit for one stop: a containerd that takes longer hangs.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// By this time the end of a stopped container was observed. One that still runs is stopped again.
 const SEEN: Duration = Duration::from_secs(1);
 
 /// Stops what comes through `queue`, while the daemon lives.
@@ -44,17 +43,19 @@ pub async fn serve(
             },
             Some(stopped) = stops.join_next() => match stopped {
                 Ok(id) => workers.tell(Input::StopOver(id)).await?,
-                Err(error) => warn!(%error, "a stop ended badly"),
+                Err(error) => warn!(%error, "a task that stops a container failed"),
             },
         }
     }
 }
 
 async fn stop(channel: Channel, id: ContainerId) -> ContainerId {
-    match timeout(PATIENCE, cri::kill(&channel, &id)).await {
+    match timeout(STOP_TIMEOUT, cri::kill(&channel, &id)).await {
         Ok(Ok(())) => {}
-        Ok(Err(status)) => warn!(container = %id, error = status.message(), "not stopped, will retry"),
-        Err(_) => warn!(container = %id, "containerd takes too long to stop it, will retry"),
+        Ok(Err(status)) => {
+            warn!(container = %id, error = status.message(), "container not stopped, will retry")
+        }
+        Err(_) => warn!(container = %id, "container not stopped in time, will retry"),
     }
     sleep(SEEN).await;
     id

@@ -27,10 +27,10 @@ pub use handle::{Closed, Handle, NotLinked};
 use log::{log_reports, log_stale};
 use log_limit::LogLimit;
 
-/// Facts that may wait for the driver before their senders do.
+/// Facts that may wait for the driver before their senders have to wait.
 const INBOX: usize = 1024;
 
-/// What the driver has done on the node. Neither may wait.
+/// What the driver asks for on the node. No method may block.
 pub trait Host: Send + 'static {
     /// Starts killing the processes of a container whose agent may not do it.
     fn kill(&self, ask: HostKill);
@@ -38,13 +38,13 @@ pub trait Host: Send + 'static {
     /// The agent no longer asks for that.
     fn spare(&self, container: &ContainerId);
 
-    /// A pod has become known: its agents may come.
+    /// A pod is known: its agents may connect.
     fn pod_known(&self, pod: &PodUid);
 
-    /// The pod is gone: what was kept for it may go.
+    /// The pod is gone: what was kept for it may be removed.
     fn pod_gone(&self, pod: &PodUid);
 
-    /// A listing was taken in, and these are the pods that are known now.
+    /// A listing was taken in; these pods are known now.
     fn pods_listed(&self, _pods: &BTreeSet<PodUid>) {}
 }
 
@@ -52,7 +52,7 @@ pub trait Host: Send + 'static {
 pub struct Plain {
     /// The table.
     pub table: PlainTable,
-    /// Where its records are kept. It may not wait.
+    /// Stores its records. It may not block.
     pub journal: Box<dyn Journal + Send>,
     /// Takes the containers that are to be stopped.
     pub stops: mpsc::Sender<ContainerId>,
@@ -62,7 +62,7 @@ pub struct Plain {
 pub struct Driver {
     table: Table,
     plain: Option<Plain>,
-    /// The highest epoch that is written down, and where.
+    /// The highest epoch on record.
     highest: Epoch,
     epochs: Option<Box<dyn Epochs + Send>>,
     inbox: mpsc::Receiver<Message>,
@@ -72,7 +72,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A driver around `table`, and the way to it.
+    /// A driver around `table`, and its handle.
     #[must_use]
     pub fn new(table: Table) -> (Self, Handle) {
         let (sender, inbox) = mpsc::channel(INBOX);
@@ -95,15 +95,15 @@ impl Driver {
         (driver, handle)
     }
 
-    /// The same driver, which also looks after workers without an agent.
+    /// The same driver, with a table of workers without an agent.
     #[must_use]
     pub fn with_plain(mut self, plain: Plain) -> Self {
         self.plain = Some(plain);
         self
     }
 
-    /// The same driver, with this record of the highest epoch and its value from former daemons.
-    /// The record may not wait.
+    /// The same driver, with this record of the highest epoch and its value from earlier daemons.
+    /// The record may not block.
     #[must_use]
     pub fn with_epochs(mut self, epochs: Box<dyn Epochs + Send>, highest: Epoch) -> Self {
         self.epochs = Some(epochs);
@@ -143,7 +143,7 @@ impl Driver {
                 Message::Snapshot(reply) => {
                     drop(self.outbox.take(usize::MAX));
                     drop(self.outbox.take_gone());
-                    // The asker may have given up. Nothing is lost: it asks again on its next
+                    // The caller may have given up. Nothing is lost: it asks again on its next
                     // connection.
                     let mut snapshot = self.table.snapshot();
                     snapshot.extend(self.plain.iter().flat_map(|plain| plain.table.snapshot()));
@@ -154,7 +154,7 @@ impl Driver {
         }
     }
 
-    /// Written down first, then acted upon.
+    /// Records the epoch before anything is done under it.
     fn welcomed(&mut self, epoch: Epoch, host: &impl Host) -> io::Result<()> {
         if epoch <= self.highest {
             return Ok(());
@@ -167,7 +167,7 @@ impl Driver {
         Ok(())
     }
 
-    /// From now on no lower epoch is obeyed.
+    /// Obeys no lower epoch from now on.
     fn obey_from(&mut self, epoch: Epoch, host: &impl Host) {
         self.apply_plain(plain::Input::Welcomed(epoch));
         self.apply(Input::Welcomed(epoch), host);
@@ -206,14 +206,14 @@ impl Driver {
         let effects = plain.table.apply(input, moment(), &*plain.journal);
         for id in effects.stops {
             if let Err(error) = plain.stops.try_send(id.clone()) {
-                warn!(container = %id, %error, "cannot be stopped now");
+                warn!(container = %id, %error, "cannot stop the container now");
                 plain.table.not_stopped(&id);
             } else {
                 info!(container = %id, "stopping the container for a restart");
             }
         }
         for (pod, error) in effects.unwritten {
-            warn!(%pod, error, "records not written, containers are not stopped");
+            warn!(%pod, error, "cannot write the records of a pod: its containers are not stopped");
         }
         log_reports(&effects.reports, &mut self.lines);
         log_stale(&effects.stale);
@@ -226,10 +226,10 @@ impl Driver {
         for id in stops {
             match plain.stops.try_send(id.clone()) {
                 Ok(()) => {
-                    info!(container = %id, "stopping a worker that was started without its agent, for a restart");
+                    info!(container = %id, "stopping a worker that started without its agent, for a restart");
                 }
                 Err(error) => {
-                    warn!(container = %id, %error, "a worker without its agent cannot be stopped now");
+                    warn!(container = %id, %error, "cannot stop a worker without its agent now");
                     self.table.not_stopped(id);
                 }
             }
@@ -237,7 +237,7 @@ impl Driver {
     }
 
     fn carry_out(&mut self, effects: Effects, host: &impl Host) {
-        // First what others wait for, then the log.
+        // The effects that others wait for come first, then the log.
         for (id, link, target) in &effects.targets {
             if let Some((current, sender)) = self.links.get(id)
                 && current == link
@@ -268,7 +268,8 @@ impl Driver {
     }
 }
 
-/// What concerns workers with and without an agent, as those without one hear it.
+/// A fact that concerns workers with and without an agent, as input for the table of those without
+/// one.
 #[must_use]
 pub fn of_both(input: &Input) -> Option<plain::Input> {
     match input {

@@ -1,9 +1,10 @@
 //! The highest epoch under which a hub has welcomed this node, over all daemons since the machine
 //! booted.
 //!
-//! The daemon trusts only this record of who has led: neither a pod nor an agent can change it. It
-//! is one file, `<state-dir>/epoch`, only for root, replaced by renaming before anything is done
-//! under a higher epoch. Neither the directory nor agents outlive the node's boot.
+//! The daemon trusts no other record of former leaders: neither a pod nor an agent can change this
+//! one. It is one file, `<state-dir>/epoch`, which only root can read. It is replaced by renaming
+//! before anything is done under a higher epoch. Neither the directory nor agents outlive the
+//! node's boot.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -13,15 +14,15 @@ use std::path::{Path, PathBuf};
 use super::types::Epoch;
 
 const NAME: &str = "epoch";
-/// No number has more digits, and a line feed.
-const LARGEST: u64 = 21;
+/// Digits of the largest number, and a line feed.
+const MAX_TEXT: u64 = 21;
 
-/// Keeps the highest epoch.
+/// Records the highest epoch.
 pub trait Epochs {
-    /// Writes it down.
+    /// Records it.
     ///
     /// # Errors
-    /// When it is not kept; then the former one is.
+    /// When it could not be recorded; the former one then stays.
     fn keep(&self, epoch: Epoch) -> io::Result<()>;
 }
 
@@ -51,7 +52,7 @@ impl EpochFile {
             Err(error) => return Err(error),
         };
         let mut text = String::new();
-        file.take(LARGEST).read_to_string(&mut text)?;
+        file.take(MAX_TEXT).read_to_string(&mut text)?;
         text.trim().parse().map(Epoch).map_err(io::Error::other)
     }
 }
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_epoch_outlives_the_daemon_and_is_for_root_alone() {
+    fn the_highest_epoch_outlives_the_daemon_and_only_root_can_read_it() {
         let dir = tempfile::tempdir().unwrap();
         let file = EpochFile::new(dir.path());
         assert_eq!(file.read().unwrap(), Epoch(0));
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_has_left_of_a_write_changes_nothing() {
+    fn the_rest_of_an_interrupted_write_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let file = EpochFile::new(dir.path());
         file.keep(Epoch(7)).unwrap();
@@ -117,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_an_error() {
+    fn an_epoch_that_cannot_be_recorded_is_an_error() {
         assert!(EpochFile::new(Path::new("/nonexistent")).keep(Epoch(1)).is_err());
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_an_error_or_the_number_that_they_say(
+        fn any_bytes_are_an_error_or_the_number_that_they_spell(
             bytes in prop_oneof![prop::collection::vec(any::<u8>(), 0..40), "[0-9 \n+-]{0,24}".prop_map(String::into_bytes)],
         ) {
             let dir = tempfile::tempdir().unwrap();
@@ -133,7 +134,7 @@ mod tests {
                 let text = String::from_utf8(bytes).unwrap();
                 prop_assert!(text.trim_start().trim_start_matches(['+', '0']).starts_with(&epoch.to_string()) || epoch == Epoch(0));
             }
-            // It is written again, whatever was there.
+            // It can be written again, whatever was there.
             file.keep(Epoch(3)).unwrap();
             prop_assert_eq!(file.read().unwrap(), Epoch(3));
         }

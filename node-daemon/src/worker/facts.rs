@@ -65,9 +65,9 @@ pub enum Input {
     State(ContainerId, LinkId, AgentState),
     /// A connection ended.
     LinkDown(ContainerId, LinkId),
-    /// The stop of a container was carried out, or was not, and by now its end has been seen.
+    /// An attempt to stop a container was over a while ago: if the container ended, that was seen.
     StopOver(ContainerId),
-    /// A hub has welcomed this node under this epoch, and that is written down.
+    /// A hub has welcomed this node under this epoch, and the epoch is recorded.
     Welcomed(Epoch),
     /// Orders of the control plane.
     Desired(Vec<Desired>),
@@ -101,7 +101,7 @@ pub struct ListedContainer {
     pub ended: Option<Ended>,
 }
 
-/// A request of an agent: to kill, from the host, the processes beside it that it may not signal.
+/// An agent's request to kill, from the host, the processes beside it that it may not signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostKill {
     /// Namespace of its pod.
@@ -110,8 +110,8 @@ pub struct HostKill {
     pub container: ContainerId,
     /// Its process id on the host.
     pub agent_pid: i32,
-    /// Only what was started before this time. None: the agent does not say, and what runs now is
-    /// killed.
+    /// Only processes started before this time are killed. `None` from an older agent: those that
+    /// run now are killed.
     pub before: Option<BootNanos>,
 }
 
@@ -124,13 +124,13 @@ pub struct Effects {
     pub targets: Vec<(ContainerId, LinkId, Target)>,
     /// Containers whose processes must be killed from the host.
     pub kills: Vec<HostKill>,
-    /// Containers of which no process is to be killed from the host any more.
+    /// Containers whose processes are no longer to be killed from the host.
     pub spared: Vec<ContainerId>,
-    /// Containers to stop, because they have no agent to tell.
+    /// Containers to stop from outside, because they have no agent.
     pub stops: Vec<ContainerId>,
     /// Orders that were refused.
     pub stale: Vec<StaleOrder>,
-    /// Those of the dropped workers that were reported.
+    /// Incarnations of dropped workers that were reported.
     pub gone: Vec<Incarnation>,
     /// Workers dropped from the table.
     pub dropped: Vec<ContainerId>,

@@ -7,12 +7,12 @@ use std::task::{Context, Poll, Waker};
 
 use super::types::{ContainerId, Incarnation, WorkerState};
 
-/// Incarnations that are gone and not yet reported as gone. The next Hello covers any more, by
-/// leaving them out.
-const MOST_GONE: usize = 4096;
+/// Most incarnations that wait to be reported as gone. The next Hello covers the others by leaving
+/// them out.
+const MAX_GONE: usize = 4096;
 
-/// Written by the driver, emptied by the link. Nothing waits for more to come: a reader gets what
-/// is there.
+/// Written by the driver, emptied by the link. A reader gets what is there, and never waits for
+/// more.
 #[derive(Debug, Default)]
 pub struct Outbox(Mutex<Inner>);
 
@@ -22,7 +22,7 @@ struct Inner {
     /// Incarnations that are no longer known. They are reported after all waiting states: a late
     /// state would make one known again.
     gone: BTreeSet<Incarnation>,
-    /// The reader that there is.
+    /// The number of the present reader.
     reader: u64,
     /// Its task, while nothing waits.
     task: Option<Waker>,
@@ -43,26 +43,26 @@ impl Outbox {
     pub fn put_gone(&self, gone: impl IntoIterator<Item = Incarnation>) {
         let mut inner = self.lock();
         for incarnation in gone {
-            if inner.gone.len() < MOST_GONE {
+            if inner.gone.len() < MAX_GONE {
                 inner.gone.insert(incarnation);
             }
         }
         wake(inner);
     }
 
-    /// Takes those, once nothing else waits.
+    /// Takes the incarnations that are gone, once no state waits.
     #[must_use]
     pub fn take_gone(&self) -> Vec<Incarnation> {
         self.lock().take_gone()
     }
 
-    /// Takes what waits, up to `most` states.
+    /// Takes what waits, up to `max` states.
     #[must_use]
-    pub fn take(&self, most: usize) -> Vec<WorkerState> {
-        self.lock().take(most)
+    pub fn take(&self, max: usize) -> Vec<WorkerState> {
+        self.lock().take(max)
     }
 
-    /// A new reader. Former readers get nothing from now on, and learn that they are at their end.
+    /// A new reader. Former readers get nothing from now on, and end.
     #[must_use]
     pub fn reader(self: &Arc<Self>) -> Reader {
         let mut inner = self.lock();
@@ -105,8 +105,8 @@ impl Inner {
         }
     }
 
-    fn take(&mut self, most: usize) -> Vec<WorkerState> {
-        let count = most.min(self.waiting.len());
+    fn take(&mut self, max: usize) -> Vec<WorkerState> {
+        let count = max.min(self.waiting.len());
         std::iter::from_fn(|| self.waiting.pop_first())
             .take(count)
             .map(|(_, state)| state)
@@ -114,7 +114,7 @@ impl Inner {
     }
 }
 
-/// What was taken at once.
+/// What a reader takes at once.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// States that have changed.
@@ -123,7 +123,7 @@ pub struct Batch {
     pub gone: Vec<Incarnation>,
 }
 
-/// Takes what waits, until there is another one.
+/// Takes what waits, until another reader replaces it.
 #[derive(Debug)]
 pub struct Reader {
     outbox: Arc<Outbox>,
@@ -131,9 +131,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// What waits, up to `most` states, and the incarnations that are gone, once there is anything;
-    /// `None` if there is another reader. For one task.
-    pub fn poll_take(&self, most: usize, cx: &Context<'_>) -> Poll<Option<Batch>> {
+    /// What waits, up to `max` states, and the incarnations that are gone, once there is anything;
+    /// `None` if another reader has replaced this one. For one task.
+    pub fn poll_take(&self, max: usize, cx: &Context<'_>) -> Poll<Option<Batch>> {
         let mut inner = self.outbox.lock();
         if inner.reader != self.number {
             return Poll::Ready(None);
@@ -142,15 +142,15 @@ impl Reader {
             inner.task = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let states = inner.take(most);
+        let states = inner.take(max);
         let gone = inner.take_gone();
         Poll::Ready(Some(Batch { states, gone }))
     }
 
-    /// The same, to wait for.
+    /// The same, as a future.
     #[cfg(test)]
-    pub(crate) async fn next(&self, most: usize) -> Option<Vec<WorkerState>> {
-        let taken = std::future::poll_fn(|cx| self.poll_take(most, cx)).await;
+    pub(crate) async fn next(&self, max: usize) -> Option<Vec<WorkerState>> {
+        let taken = std::future::poll_fn(|cx| self.poll_take(max, cx)).await;
         taken.map(|batch| batch.states)
     }
 }
@@ -197,7 +197,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_known_no_more_is_told_after_the_last_that_is_said_of_him() {
+    async fn an_incarnation_is_reported_gone_after_its_last_state() {
         let outbox = Arc::new(Outbox::default());
         let reader = outbox.reader();
         let gone = |container: &str| state(container, 0).incarnation;
@@ -209,13 +209,13 @@ pub(crate) mod tests {
         };
         assert_eq!(next().await, (vec![state("a", 1)], vec![]));
         assert_eq!(next().await, (vec![state("b", 2)], vec![gone("a"), gone("c")]));
-        // One that is there after all is not.
+        // One that is known again is not reported as gone.
         outbox.put_gone([gone("a")]);
         outbox.put([state("a", 3)]);
         assert_eq!(next().await, (vec![state("a", 3)], vec![]));
-        // Nobody takes any of it: a Hello will tell.
-        outbox.put_gone((0..2 * MOST_GONE).map(|number| gone(&number.to_string())));
-        assert_eq!(next().await.1.len(), MOST_GONE);
+        // No reader takes them: the next Hello covers the rest.
+        outbox.put_gone((0..2 * MAX_GONE).map(|number| gone(&number.to_string())));
+        assert_eq!(next().await.1.len(), MAX_GONE);
     }
 
     #[tokio::test]
@@ -229,7 +229,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_another_has_followed_takes_nothing() {
+    async fn a_reader_that_was_replaced_takes_nothing() {
         let outbox = Arc::new(Outbox::default());
         let former = outbox.reader();
         let waiter = tokio::spawn(async move { former.next(usize::MAX).await });

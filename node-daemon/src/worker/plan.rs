@@ -20,7 +20,7 @@ pub fn target(desired: &Desired, job: &str, container: &str, incarnation: &Incar
         release: desired.release,
     };
     let restart = desired.worker_restarts.get(incarnation).copied();
-    // What is not above the group's generation is a thing of the past.
+    // A worker restart that is not above the group's generation is out of date.
     let restart = restart.filter(|restart| restart.generation > desired.generation);
     let WorkerRestart { generation, release } = restart.unwrap_or(of_group);
     Target {
@@ -105,8 +105,8 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_was_restarted_alone_has_a_generation_of_its_own() {
-        let told = |generation, release| {
+    fn a_worker_under_a_worker_restart_has_a_generation_of_its_own() {
+        let targets = |generation, release| {
             let mut desired = desired();
             let restart = WorkerRestart {
                 generation: Generation(generation),
@@ -119,10 +119,10 @@ mod tests {
             };
             (of("c1"), of("c2"))
         };
-        assert_eq!(told(9, true), ((7, true), (9, true)));
-        assert_eq!(told(9, false), ((7, true), (9, false)));
+        assert_eq!(targets(9, true), ((7, true), (9, true)));
+        assert_eq!(targets(9, false), ((7, true), (9, false)));
         assert_eq!(
-            told(6, false),
+            targets(6, false),
             ((7, true), (7, true)),
             "the group has gone on since"
         );

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! An incarnation is reported from the first State of its agent, or from the end of its container,
-//! whichever comes first. Before that the daemon knows nothing that the control plane could use. A
-//! link that goes down makes it `Unlinked`, with everything else as last known. `Lost` is entered
-//! only when the end of the container was observed, and is never left, though a known exit later
+//! whichever comes first. Before that the daemon knows nothing of use to the control plane. A link
+//! that goes down makes it `Unlinked`, with everything else as last known. `Lost` is entered only
+//! when the end of the container was observed, and is never left, though a known exit later
 //! replaces an unknown one. It is kept while the pod lives, so that a control plane that was away
 //! still learns of it. `Done` is never left either.
 //!
@@ -37,8 +37,8 @@ mod worker;
 use pods::{PodEntry, PodSource};
 use worker::{AgentLimits, Link, Loss, PhaseReport, Worker};
 
-/// Ended incarnations kept per worker of a living pod.
-const KEPT_ENDED: usize = 3;
+/// Most ended incarnations kept per worker of a living pod.
+const MAX_ENDED: usize = 3;
 /// The workers of this node.
 #[derive(Debug)]
 pub struct Table {
@@ -53,8 +53,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table. `revision` is below every revision to come and not below any that an earlier
-    /// daemon gave out since the machine booted: an older hub compares them across streams.
+    /// An empty table. New revisions start above `revision`, which must not be below any that an
+    /// earlier daemon used since the machine booted: an older hub compares them across streams.
     #[must_use]
     pub fn new(revision: u64) -> Self {
         Self {
@@ -131,7 +131,7 @@ impl Table {
             return;
         };
         if worker.seen.is_none() && worker.last.is_none() && worker.lost.is_none() {
-            // Its creation failed: it never was.
+            // Its creation failed: it never existed.
             self.drop_worker(id.clone(), effects);
             return;
         }
@@ -150,8 +150,8 @@ impl Table {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
         };
-        // The exit is often known later than the end: after a restart of containerd, NRI speaks
-        // before a listing.
+        // The exit is often known later than the end: after a restart of containerd, NRI reports
+        // before a listing does.
         let unknown = worker.lost.is_some_and(|lost| lost.ended.exit == Exit::UNKNOWN);
         if worker.lost.is_none() || unknown && ended.exit != Exit::UNKNOWN {
             worker.lost = Some(Loss { ended, detail });
@@ -171,7 +171,7 @@ impl Table {
             })
             .collect();
         ended.sort();
-        let surplus = ended.len().saturating_sub(KEPT_ENDED);
+        let surplus = ended.len().saturating_sub(MAX_ENDED);
         for (_, id) in ended.into_iter().take(surplus) {
             self.drop_worker(id, effects);
         }
@@ -233,7 +233,7 @@ impl Table {
             return;
         }
         current.spoke = true;
-        // From then on only this daemon sends it targets.
+        // From now on only this daemon sends it targets.
         let limits = worker.limits.get_or_insert(AgentLimits::of(&state));
         if let Some(sent) = &worker.sent {
             limits.raise(sent);
@@ -266,7 +266,7 @@ impl Table {
             return;
         }
         if !self.pods.contains_key(&worker.pod) {
-            // Its pod was never shown: it comes back if it matters.
+            // Its pod was never reported: the agent comes back if it matters.
             self.drop_worker(id.clone(), effects);
             return;
         }

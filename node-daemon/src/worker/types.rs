@@ -12,7 +12,7 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// The id as it stands on the wire.
+            /// The id as it is on the wire.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -60,7 +60,7 @@ id!(
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// A pod some of whose containers are workers.
+/// A pod with at least one worker container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
     /// UID.
@@ -166,10 +166,10 @@ pub struct AgentState {
     pub since: UnixNanos,
     /// For people.
     pub detail: String,
-    /// The agent may not signal some of its processes.
+    /// Set while the agent may not signal some of its processes.
     pub needs_host_kill: bool,
-    /// With `needs_host_kill`: only what was started before this time is to be killed. None: an
-    /// older agent, which does not say.
+    /// With `needs_host_kill`: only processes started before this time are to be killed. `None`
+    /// from an older agent.
     pub host_kill_before: Option<BootNanos>,
     /// Of a running worker.
     pub heartbeat: Heartbeat,
@@ -231,7 +231,7 @@ pub struct ExitCodes {
     pub codes: Vec<i32>,
 }
 
-/// Exit codes that Kubernetes has to see: one rule.
+/// One rule: exit codes that Kubernetes must see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExitRule {
     /// Every code but `codes`, and never 0.
@@ -240,7 +240,7 @@ pub struct ExitRule {
     pub codes: Vec<i32>,
     /// Container that it is limited to.
     pub container: Option<String>,
-    /// Child Job that it belongs to; none: all.
+    /// Child Job that it is limited to.
     pub job: Option<String>,
 }
 
@@ -249,7 +249,7 @@ pub struct ExitRule {
 pub struct Desired {
     /// The JobSet.
     pub group: GroupUid,
-    /// Its namespace; none: an older control plane does not say it.
+    /// Its namespace; `None` from an older control plane.
     pub namespace: Option<String>,
     /// The leader's epoch.
     pub epoch: Epoch,
@@ -263,16 +263,15 @@ pub struct Desired {
     pub fresh: BTreeSet<Incarnation>,
     /// Incarnations without an agent and without a generation that are restarted for this one.
     pub stale: BTreeSet<Incarnation>,
-    /// Incarnations under a worker restart, and what they should be instead.
+    /// Incarnations under a worker restart, and their own targets.
     pub worker_restarts: BTreeMap<Incarnation, WorkerRestart>,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u32,
-    /// Codes that Kubernetes has to see.
+    /// Codes that Kubernetes must see.
     pub terminal: Vec<ExitRule>,
-    /// Longest time between two heartbeats of a worker, milliseconds; 0: none are asked for.
+    /// Longest time between two heartbeats of a worker, milliseconds; 0: none are required.
     pub heartbeat_timeout_ms: u32,
-    /// How long a started worker may take until its first heartbeat, milliseconds; 0: as long as it
-    /// wants.
+    /// How long a started worker may take until its first heartbeat, milliseconds; 0: no limit.
     pub ready_timeout_ms: u32,
 }
 
@@ -295,7 +294,7 @@ pub struct WorkerRestart {
     pub release: bool,
 }
 
-/// What one agent is sent.
+/// What is sent to one agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The leader's epoch.
@@ -310,12 +309,11 @@ pub struct Target {
     pub start_fresh: bool,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u32,
-    /// Exit codes that Kubernetes has to see, of each rule that holds for this worker.
+    /// Exit codes that Kubernetes must see, of each rule that applies to this worker.
     pub terminal: Vec<ExitCodes>,
-    /// Longest time between two heartbeats of the worker, milliseconds; 0: none are asked for.
+    /// Longest time between two heartbeats of the worker, milliseconds; 0: none are required.
     pub heartbeat_timeout_ms: u32,
-    /// How long a started worker may take until its first heartbeat, milliseconds; 0: as long as it
-    /// wants.
+    /// How long a started worker may take until its first heartbeat, milliseconds; 0: no limit.
     pub ready_timeout_ms: u32,
 }
 

@@ -4,7 +4,7 @@
 //! It promises:
 //! - A datagram is read as soon as it arrives, so that a full queue never holds up a worker that
 //!   sends many.
-//! - What was sent before the worker was started counts for nothing: each start has a socket of its
+//! - What was sent before the worker was started does not count: each start has a socket of its
 //!   own.
 
 use std::fs::{self, File, Permissions};
@@ -19,12 +19,12 @@ use crate::sys::{Interest, with_umask};
 /// Datagrams that are read at a time, so that a flood cannot starve the signals.
 const READS: usize = 16;
 
-/// What is another one after a heartbeat.
+/// A value that differs after each heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stamp {
     /// What changes when a file is touched, written or replaced: inode, times of change and size.
     File(u64, [i64; 4], u64),
-    /// How many datagrams have come.
+    /// How many datagrams have arrived.
     Datagrams(u64),
 }
 
@@ -60,10 +60,10 @@ impl Source {
         }
     }
 
-    /// Makes the file if it is missing, or a new socket, for any user to touch or send to.
+    /// Creates the file if it is missing, or a new socket, for any user to touch or send to.
     ///
     /// # Errors
-    /// When there can be none.
+    /// When it cannot be created.
     pub(super) fn make(&mut self) -> io::Result<()> {
         match self {
             Self::File(path) => make_file(path),
@@ -75,7 +75,7 @@ impl Source {
         }
     }
 
-    /// What to wait for beside the time.
+    /// What to wait for, besides a deadline.
     pub(super) fn interest(&self) -> Option<Interest> {
         match self {
             Self::File(_) | Self::Socket { socket: None, .. } => None,
@@ -88,7 +88,7 @@ impl Source {
         }
     }
 
-    /// Reads the datagrams that have come. What is in them does not matter.
+    /// Reads the datagrams that have arrived. What is in them does not matter.
     pub(super) fn take(&mut self) {
         if let Self::Socket {
             socket: Some(socket),
@@ -106,7 +106,7 @@ impl Source {
         }
     }
 
-    /// None: there is no file, or it cannot be looked at.
+    /// The present stamp; none if there is no file, or if it cannot be read.
     pub(super) fn stamp(&mut self) -> Option<Stamp> {
         self.take();
         match self {
@@ -136,7 +136,7 @@ fn bind(path: &Path) -> io::Result<UnixDatagram> {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    // The worker may send as any user. Changing the rights afterwards is not safe: another
+    // The worker may send as any user. Changing the permissions afterwards is not safe: another
     // container may have replaced the file by then.
     let socket = with_umask(0o111, || UnixDatagram::bind(path))?;
     socket.set_nonblocking(true)?;

@@ -36,36 +36,36 @@ impl Bench {
         bench
     }
 
-    /// Looks whenever it is due for so long, at a file that stays as it is. Returns what was said
-    /// last, and when it was said first.
+    /// Checks whenever that is due for `span`, with an unchanged file. Returns the last result, and
+    /// when it first occurred.
     fn look(&mut self, stamp: Option<Stamp>, span: Duration) -> (Heartbeat, Duration) {
         let (begin, end) = (self.now, self.now + span);
-        let mut said = (Heartbeat::Well, Duration::ZERO);
+        let mut found = (Heartbeat::Well, Duration::ZERO);
         while let Some(at) = self.pulse.deadline().filter(|at| *at <= end) {
             self.now = at;
             let heartbeat = self.pulse.judge(stamp, at);
-            if heartbeat != said.0 {
-                said = (heartbeat, at - begin);
+            if heartbeat != found.0 {
+                found = (heartbeat, at - begin);
             }
         }
         self.now = end;
-        said
+        found
     }
 }
 
 #[test]
 fn a_worker_that_never_touches_its_file_is_never_judged() {
     let mut bench = Bench::started(TIMEOUT);
-    let (said, _) = bench.look(changed(0), TIMEOUT * 1000);
-    assert_eq!(said, Heartbeat::Awaited);
+    let (found, _) = bench.look(changed(0), TIMEOUT * 1000);
+    assert_eq!(found, Heartbeat::Awaited);
 }
 
 #[test]
 fn a_first_heartbeat_that_does_not_come_in_time_is_noticed_within_a_second() {
     for ready in [1, 300, 5_000, 60_000].map(Duration::from_millis) {
         let mut bench = Bench::ready_within(ready);
-        let (said, after) = bench.look(changed(0), ready + Duration::from_secs(1));
-        assert_eq!(said, Heartbeat::Overdue, "{ready:?}");
+        let (found, after) = bench.look(changed(0), ready + Duration::from_secs(1));
+        assert_eq!(found, Heartbeat::Overdue, "{ready:?}");
         assert!(after >= ready, "{ready:?}: {after:?}");
         // After all.
         assert_eq!(bench.look(changed(1), TIMEOUT).0, Heartbeat::Well);
@@ -73,7 +73,7 @@ fn a_first_heartbeat_that_does_not_come_in_time_is_noticed_within_a_second() {
 }
 
 #[test]
-fn a_worker_that_has_come_up_is_judged_by_its_silence_alone() {
+fn a_ready_worker_is_judged_only_by_its_silence() {
     let mut bench = Bench::ready_within(READY);
     bench.look(changed(1), TIMEOUT);
     assert_eq!(bench.look(changed(2), READY * 2).0, Heartbeat::Missed);
@@ -109,8 +109,8 @@ fn time_in_which_the_agent_did_not_run_is_no_time_to_come_up() {
 fn silence_after_the_first_heartbeat_is_noticed_within_a_second() {
     for timeout in [1, 50, 500, 2_000, 60_000].map(Duration::from_millis) {
         let mut bench = Bench::started(timeout);
-        let (said, after) = bench.look(changed(1), timeout + Duration::from_secs(1));
-        assert_eq!(said, Heartbeat::Missed, "{timeout:?}");
+        let (found, after) = bench.look(changed(1), timeout + Duration::from_secs(1));
+        assert_eq!(found, Heartbeat::Missed, "{timeout:?}");
         assert!(after > timeout, "{timeout:?}: {after:?}");
     }
 }
@@ -119,8 +119,8 @@ fn silence_after_the_first_heartbeat_is_noticed_within_a_second() {
 fn heartbeats_in_time_are_enough_and_one_that_comes_late_is_forgiven() {
     let mut bench = Bench::started(TIMEOUT);
     for beat in 1..50 {
-        let (said, _) = bench.look(changed(beat), TIMEOUT);
-        assert_eq!(said, Heartbeat::Well);
+        let (found, _) = bench.look(changed(beat), TIMEOUT);
+        assert_eq!(found, Heartbeat::Well);
     }
     assert_eq!(bench.look(changed(49), TIMEOUT).0, Heartbeat::Missed);
     assert_eq!(bench.look(changed(50), TIMEOUT).0, Heartbeat::Well);
@@ -152,7 +152,7 @@ fn time_in_which_the_agent_did_not_run_is_not_held_against_the_worker() {
 }
 
 #[test]
-fn a_worker_of_which_a_heartbeat_is_asked_only_later_is_not_awaited() {
+fn a_worker_that_needs_heartbeats_only_later_is_not_awaited() {
     let mut bench = Bench::started(Duration::ZERO);
     bench.pulse.from_start = false;
     assert_eq!(bench.pulse.deadline(), None);
@@ -164,13 +164,13 @@ fn a_worker_of_which_a_heartbeat_is_asked_only_later_is_not_awaited() {
 }
 
 #[test]
-fn without_a_file_or_socket_nobody_is_awaited() {
+fn without_a_file_or_socket_no_heartbeat_is_awaited() {
     let dir = tempfile::tempdir().expect("tempdir");
     for transport in [Transport::File, Transport::Socket] {
         let mut pulse = Pulse::new(Some(dir.path().join("missing/beat")), transport);
         assert!(pulse.start((TIMEOUT, Duration::ZERO), Duration::ZERO).is_err());
         assert_eq!(pulse.path(), None);
-        assert_eq!(pulse.feel(Duration::from_secs(60)), Heartbeat::Well);
+        assert_eq!(pulse.check(Duration::from_secs(60)), Heartbeat::Well);
     }
 }
 
@@ -184,9 +184,9 @@ fn any_user_may_touch_the_file() {
             .start((TIMEOUT, Duration::ZERO), Duration::ZERO)
             .expect("a file");
         assert_eq!(fs::metadata(&path).expect("file").mode() & 0o777, 0o666);
-        assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Awaited);
+        assert_eq!(pulse.check(Duration::from_millis(1)), Heartbeat::Awaited);
         fs::write(&path, "x").expect("write");
-        assert_eq!(pulse.feel(Duration::from_millis(2)), Heartbeat::Well);
+        assert_eq!(pulse.check(Duration::from_millis(2)), Heartbeat::Well);
     }
 }
 
@@ -212,22 +212,22 @@ fn a_datagram_is_a_heartbeat_whatever_is_in_it() {
     let path = dir.path().join("beat");
     let mut pulse = by_socket(&path);
     assert_eq!(fs::metadata(&path).expect("socket").mode() & 0o777, 0o666);
-    assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Awaited);
+    assert_eq!(pulse.check(Duration::from_millis(1)), Heartbeat::Awaited);
     let sender = sender(&path);
     let mut now = Duration::ZERO;
     for content in [&b""[..], b"WATCHDOG=1", &[0; 4096]] {
         sender.send(content).expect("sent");
         now += TIMEOUT;
-        assert_eq!(pulse.feel(now), Heartbeat::Well);
-        while now < TIMEOUT * 100 && pulse.feel(now) == Heartbeat::Well {
+        assert_eq!(pulse.check(now), Heartbeat::Well);
+        while now < TIMEOUT * 100 && pulse.check(now) == Heartbeat::Well {
             now = pulse.deadline().expect("a look");
         }
-        assert_eq!(pulse.feel(now), Heartbeat::Missed, "silence");
+        assert_eq!(pulse.check(now), Heartbeat::Missed, "silence");
     }
 }
 
 #[test]
-fn datagrams_of_before_a_start_are_no_heartbeats_of_the_worker() {
+fn datagrams_from_before_a_start_do_not_count() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("beat");
     let mut pulse = by_socket(&path);
@@ -236,14 +236,14 @@ fn datagrams_of_before_a_start_are_no_heartbeats_of_the_worker() {
     pulse
         .start((TIMEOUT, Duration::ZERO), Duration::ZERO)
         .expect("a socket");
-    assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Awaited);
+    assert_eq!(pulse.check(Duration::from_millis(1)), Heartbeat::Awaited);
     assert!(before.send(b"").is_err(), "its socket is gone");
     sender(&path).send(b"").expect("sent");
-    assert_eq!(pulse.feel(Duration::from_millis(2)), Heartbeat::Well);
+    assert_eq!(pulse.check(Duration::from_millis(2)), Heartbeat::Well);
 }
 
 #[test]
-fn a_flood_is_taken_in_some_at_a_time_and_holds_up_no_later_heartbeat() {
+fn a_flood_is_read_in_parts_and_delays_no_later_heartbeat() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("beat");
     let mut pulse = by_socket(&path);
@@ -252,7 +252,7 @@ fn a_flood_is_taken_in_some_at_a_time_and_holds_up_no_later_heartbeat() {
     while sender.send(b"x").is_ok() {}
     pulse.take();
     sender.send(b"x").expect("there is room again");
-    assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Well);
+    assert_eq!(pulse.check(Duration::from_millis(1)), Heartbeat::Well);
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn orders_arrive_in_whatever_pieces() {
 }
 
 #[test]
-fn nonsense_ends_the_connection() {
+fn invalid_frames_end_the_connection() {
     let oversized = 65_537_u32.to_be_bytes().to_vec();
     let undecodable = [&2_u32.to_be_bytes()[..], &[0xff, 0xff]].concat();
     for bytes in [oversized, undecodable] {

@@ -12,8 +12,8 @@ const FRESH: &str = "\
 103 100 8:1 /vol/b /both rw shared:8 - ext4 /dev/sda1 rw
 ";
 
-/// A list of mounts, and an undo that takes the last line of a place away, and what is mounted
-/// below it.
+/// A list of mounts, and an undo that removes the last line of a place, and what is mounted below
+/// it.
 struct Fake {
     dir: tempfile::TempDir,
     calls: RefCell<Vec<String>>,
@@ -78,8 +78,8 @@ fn what_the_worker_mounted_is_undone_and_nothing_else() {
     let fake = Fake::new(FRESH);
     let mut mounts = fake.mounts();
     assert_eq!(fake.undo(&mut mounts), None);
-    // Two upon each other, one within the upper of them, one with a space in its name, one within
-    // the volume that follows the node.
+    // Two stacked, one within the upper of them, one with a space in its name, one within the
+    // volume that follows the node.
     fake.mount(
         "110 100 0:50 / /scratch rw - tmpfs none rw
 111 110 0:51 / /scratch rw - tmpfs none rw
@@ -88,12 +88,12 @@ fn what_the_worker_mounted_is_undone_and_nothing_else() {
 114 102 0:54 / /volume/own rw - tmpfs none rw
 ",
     );
-    let news = fake.undo(&mut mounts).expect("there is something to say");
+    let line = fake.undo(&mut mounts).expect("there is something to say");
     assert!(
-        news.starts_with(
-            "mounts of the last attempt, undone: 4 (\"/volume/own\", \"/my data\", \"/scratch\", and 1 more)"
+        line.starts_with(
+            "undid mounts of the last attempt: 4 (\"/volume/own\", \"/my data\", \"/scratch\", and 1 more)"
         ),
-        "{news}"
+        "{line}"
     );
     assert_eq!(fake.text(), FRESH);
     assert_eq!(
@@ -113,7 +113,7 @@ fn what_the_node_mounts_into_a_volume_stays() {
     fake.mount(nodes);
     assert_eq!(fake.undo(&mut mounts), None);
     assert_eq!(fake.text(), format!("{FRESH}{nodes}"));
-    // The worker's upon such a mount goes by itself.
+    // A worker's mount on top of such a mount is undone by itself.
     fake.mount("112 110 0:52 / /volume/bucket/own rw - tmpfs none rw\n");
     fake.undo(&mut mounts).expect("one is undone");
     assert_eq!(fake.text(), format!("{FRESH}{nodes}"));
@@ -134,8 +134,7 @@ fn a_worker_that_shares_its_mounts_with_itself_changes_nothing() {
 fn mounts_of_the_container_that_the_worker_moved_or_replaced() {
     let fake = Fake::new(FRESH);
     let mut mounts = fake.mounts();
-    // The volume stands elsewhere now; /proc is gone, and a file system of the worker's has got its
-    // ID.
+    // The volume is elsewhere now; /proc is gone, and a file system of the worker has its ID.
     let moved = FRESH.replace("/volume", "/elsewhere").replace(
         "101 100 0:41 / /proc rw - proc proc rw\n",
         "101 100 0:60 / /tmp rw - tmpfs none rw\n",
@@ -146,7 +145,7 @@ fn mounts_of_the_container_that_the_worker_moved_or_replaced() {
 }
 
 #[test]
-fn what_cannot_be_undone_is_said_once() {
+fn mounts_that_cannot_be_undone_are_logged_once() {
     let fake = Fake::new(FRESH);
     let mut mounts = fake.mounts();
     fake.mount("110 100 0:50 / /a rw - tmpfs none rw\n111 100 0:51 / /b rw - tmpfs none rw\n");
@@ -157,8 +156,8 @@ fn what_cannot_be_undone_is_said_once() {
             Err(ErrorKind::PermissionDenied.into())
         })
     };
-    let news = "mounts of the last attempt that it is not permitted to undo: 2";
-    assert_eq!(undo().as_deref(), Some(news));
+    let line = "mounts of the last attempt that remain (not permitted to undo): 2";
+    assert_eq!(undo().as_deref(), Some(line));
     assert_eq!(undo(), None);
     assert_eq!(*tries.borrow(), 2, "one refusal is enough");
 }
@@ -173,14 +172,17 @@ fn a_number_without_end_ends() {
         .collect();
     fake.mount(&many);
     let calls = RefCell::new(0);
-    let news = mounts.undo_with(|_| {
+    let line = mounts.undo_with(|_| {
         *calls.borrow_mut() += 1;
         Ok(())
     });
-    let news = news.expect("there is something to say");
+    let line = line.expect("there is something to say");
     assert_eq!(*calls.borrow(), MAX_UNDONE);
-    assert!(news.contains("and 9997 more); "), "{news}");
-    assert!(news.contains("mounts of the last attempt that stay: "), "{news}");
+    assert!(line.contains("and 9997 more); "), "{line}");
+    assert!(
+        line.contains("mounts of the last attempt that remain: "),
+        "{line}"
+    );
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn the_tree_is_all_descendants_but_sessions_from_outside() {
 }
 
 #[test]
-fn groups_shared_with_others_are_left_alone() {
+fn groups_shared_with_others_are_not_signalled() {
     // 3 stayed in the agent's group, 4 in that of a session from outside, 5 in one outside this
     // namespace.
     let seen = seen(&[
@@ -97,7 +97,7 @@ fn groups_shared_with_others_are_left_alone() {
 #[test]
 fn an_orphan_whose_parent_has_gone_belongs_to_the_agent() {
     assert_eq!(pids(&members(&seen(&[(1, 0, 1), (5, 4, 5)]), 1)), [5]);
-    // Not so outside a container, where it could be anybody's.
+    // Not so outside a container: there it could be any process's.
     assert_eq!(
         pids(&members(&seen(&[(100, 50, 100), (5, 4, 5)]), 100)),
         Vec::<i32>::new()
@@ -105,7 +105,7 @@ fn an_orphan_whose_parent_has_gone_belongs_to_the_agent() {
 }
 
 #[test]
-fn a_circle_ends() {
+fn a_cycle_ends() {
     assert_eq!(
         pids(&members(&seen(&[(1, 0, 1), (5, 6, 5), (6, 5, 6)]), 1)),
         Vec::<i32>::new()
@@ -158,7 +158,7 @@ struct Fake {
 }
 
 const AGENT: i32 = 1;
-/// Larger than any that this test itself can have.
+/// Larger than any PID that this test itself can have.
 const WORKER: i32 = 5_000_002;
 const CHILD: i32 = 5_000_003;
 const DEBUGGER: i32 = 5_000_020;
@@ -193,10 +193,10 @@ impl Fake {
 }
 
 #[test]
-fn what_a_debugger_left_behind_is_nobodys_to_wait_for() {
+fn the_leftovers_of_a_debugger_are_not_waited_for() {
     let fake = Fake::new();
-    // The debugger's first process came from outside; what it left behind has a child, which
-    // somebody has moved into the worker's cgroup.
+    // The debugger's first process came from outside; what it left behind has a child, which was
+    // moved into the worker's cgroup.
     fake.run(WORKER, AGENT, "/pod7/worker");
     fake.run(CHILD, WORKER, "/pod7/worker");
     fake.run(DEBUGGER, 0, "/pod7/debugger");
@@ -204,7 +204,7 @@ fn what_a_debugger_left_behind_is_nobodys_to_wait_for() {
     fake.run(LEFT, AGENT, "/pod7/debugger");
     fake.run(MOVED, LEFT, "/pod7/worker");
     let mut procs = fake.procs();
-    assert!(!procs.only_strangers(), "no look has met one yet");
+    assert!(!procs.only_strangers(), "no look has found one yet");
     let seen = procs.look();
     assert_eq!(pids(&members(&seen, AGENT)), [WORKER, CHILD]);
     assert_eq!(
@@ -224,7 +224,7 @@ fn what_a_debugger_left_behind_is_nobodys_to_wait_for() {
 }
 
 #[test]
-fn without_a_cgroup_that_can_be_read_nobody_is_a_stranger() {
+fn without_a_readable_cgroup_no_process_is_a_stranger() {
     let fake = Fake::new();
     fs::remove_file(
         fake.dir
@@ -239,9 +239,9 @@ fn without_a_cgroup_that_can_be_read_nobody_is_a_stranger() {
 }
 
 proptest! {
-    /// A process calls itself what it likes.
+    /// A process may choose any name.
     #[test]
-    fn no_name_makes_another_process_of_one(
+    fn no_command_name_confuses_the_parser(
         numbers in any::<(i32, i32, i32)>(),
         name in "[ ()RSZX0-9]{0,15}|\\PC{0,15}|.{0,15}",
         state in prop::sample::select(vec!['R', 'S', 'D', 'Z', 'X']),

@@ -1,4 +1,4 @@
-//! The end of the agent: signals that tell it to go, and its exit.
+//! The end of the agent: signals that ask it to exit, and its exit.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const GO_MARGIN: Duration = Duration::from_secs(3600);
 impl Machine {
     pub(super) fn on_signal(&mut self, now: Moment, signo: i32, outside: bool, todo: &mut Vec<Action>) {
         // The image may name any signal as its STOPSIGNAL; only the runtime sends from outside.
-        // SIGCONT ends nothing: it lets a stopped agent go on.
+        // SIGCONT ends nothing: it lets a stopped agent continue.
         let go = outside && signo != libc::SIGCONT || signo == libc::SIGTERM;
         match self.status.phase {
             Phase::Starting | Phase::Running => todo.push(Action::Forward(signo)),
@@ -21,7 +21,7 @@ impl Machine {
             Phase::Fresh | Phase::Parked | Phase::Exited(_) => {
                 if go || signo == libc::SIGINT || signo == libc::SIGQUIT {
                     todo.push(Action::Say(format!(
-                        "told to go by signal {signo} while no worker runs"
+                        "asked to exit by signal {signo} while no worker runs"
                     )));
                     self.leave_at_once(128 + signo, todo);
                 }
@@ -30,24 +30,23 @@ impl Machine {
         }
         if go {
             self.leaving = Some(signo);
-            // What is being stopped ends here, one way or the other.
+            // A worker that is being stopped ends in any case.
             if matches!(self.status.phase, Phase::Starting | Phase::Running) {
                 self.stays_at = self.termination_grace.map(|grace| now.mono + grace + GO_MARGIN);
             }
             if !self.is_stuck() {
-                self.status.detail = format!("told to go by signal {signo}");
+                self.status.detail = format!("asked to exit by signal {signo}");
             }
         }
     }
 
-    /// Told to go, the worker runs on although its time is over: the signal was not meant for the
-    /// container.
+    /// The worker still runs although its time is over: the signal was not meant for the container.
     pub(super) fn stay(&mut self, now: Moment, signo: i32, todo: &mut Vec<Action>) {
         self.leaving = None;
         self.stays_at = None;
         self.status.detail.clear();
         todo.push(Action::Say(format!(
-            "told to go by signal {signo} and not gone: the worker is looked after again"
+            "asked to exit by signal {signo} but still running: the worker is supervised again"
         )));
         if let Some(target) = self.deferred.take() {
             self.on_target(now, target, todo);

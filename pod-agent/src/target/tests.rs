@@ -333,7 +333,7 @@ fn an_older_epoch_is_answered_not_obeyed() {
 }
 
 #[test]
-fn a_higher_epoch_is_remembered_even_where_its_order_is_behind() {
+fn a_higher_epoch_is_remembered_even_if_its_order_is_behind() {
     let mut bench = Bench::running(3);
     assert_eq!(
         bench.acts(Input::Target(Target {
@@ -450,7 +450,7 @@ fn a_worker_that_cannot_start_counts_as_one_that_failed() {
 }
 
 #[test]
-fn a_long_wait_is_said_once() {
+fn a_long_wait_is_logged_once() {
     let mut bench = Bench::fresh();
     assert!(matches!(&bench.tick(1_000)[..], [Action::Say(text)] if text.contains("first release")));
     assert_eq!(bench.machine.deadline(), None);

@@ -62,13 +62,13 @@ pub struct Target {
     pub grace: Duration,
     /// Exit codes with which the agent itself exits.
     pub terminal: Vec<Codes>,
-    /// Longest time between two heartbeats of the worker; zero: none are asked for.
+    /// Longest time between two heartbeats of the worker; zero: none are required.
     pub heartbeat_timeout: Duration,
-    /// How long a started worker may take until its first heartbeat; zero: as long as it wants.
+    /// How long a started worker may take until its first heartbeat; zero: no limit.
     pub ready_timeout: Duration,
 }
 
-/// Exit codes that Kubernetes has to see.
+/// Exit codes that Kubernetes must see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Codes {
     /// Every code but these, and never 0.
@@ -103,7 +103,7 @@ pub enum Phase {
     Done,
 }
 
-/// What the daemon is sent.
+/// What is sent to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// State of the worker.
@@ -120,15 +120,15 @@ pub struct Status {
     pub since: UnixNanos,
     /// For people.
     pub detail: String,
-    /// Processes remain that the agent cannot kill.
+    /// Set while processes remain that the agent cannot kill.
     pub needs_host_kill: bool,
-    /// With `needs_host_kill`: when it was last asked for. What is started later is not covered.
+    /// With `needs_host_kill`: when it was last requested. Processes started later are not covered.
     pub host_kill_before: BootNanos,
     /// Of a running worker; otherwise `Well`.
     pub heartbeat: Heartbeat,
 }
 
-/// What a round of SIGKILL came to.
+/// The outcome of a round of SIGKILL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KillReport {
     /// The kernel refused at least one of them.
@@ -159,7 +159,7 @@ pub enum Input {
     WorkerExited(Exit),
     /// No process of the worker's tree remains. Sent while [`Machine::awaits_empty`].
     TreeEmpty,
-    /// What [`Action::Kill`] came to.
+    /// The outcome of [`Action::Kill`].
     Killed(KillReport),
     /// State of the running worker's heartbeat.
     Heartbeat(Heartbeat),
@@ -196,11 +196,11 @@ pub enum Action {
     Forward(i32),
     /// A line for the log.
     Say(String),
-    /// Exit. `flush`: after the report is out, as long as that may take.
+    /// Exit. `flush`: send the report first, within a time limit.
     Exit {
         /// Exit code of the container.
         code: i32,
-        /// After the report is out.
+        /// Send the report first.
         flush: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! What becomes of a worker that ends by itself.
+//! Workers that end by themselves.
 
 use std::process::Command;
 

@@ -7,7 +7,7 @@ use lockstep_proto::agent::v1::Phase;
 
 use crate::rig::*;
 
-/// The static build of the `agent` profile, where it has been made; else the binary under test.
+/// The static build of the `agent` profile, if there is one; else the binary under test.
 fn binary() -> (PathBuf, bool) {
     let target = Path::new(AGENT).ancestors().nth(2).expect("target directory");
     let small = target.join("agent/lockstep-pod-agent");
@@ -18,7 +18,7 @@ fn binary() -> (PathBuf, bool) {
     }
 }
 
-/// Whether an ELF file has a PT_INTERP program header.
+/// True if an ELF file has a PT_INTERP program header.
 fn has_interpreter(elf: &[u8]) -> bool {
     let number = |at: usize, size: usize| {
         elf[at..at + size]

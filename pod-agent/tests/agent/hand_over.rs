@@ -1,4 +1,4 @@
-//! The worker finds everything as if there were no agent.
+//! The worker starts as if there were no agent.
 
 use std::fs;
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::rig::*;
 
-/// Prints what a process gets from those that start it.
+/// Prints what a process inherits.
 const INSPECT: &str = "
     grep -E '^(Uid|Gid|Groups|NoNewPrivs|Seccomp|Sig(Blk|Ign|Cgt)|Cap...):' /proc/self/status
     ls /proc/self/fd

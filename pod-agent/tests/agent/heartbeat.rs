@@ -1,4 +1,4 @@
-//! Workers that give heartbeats, and some that stop to.
+//! Workers that give heartbeats, and some that stop giving them.
 
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,19 +42,19 @@ fn until(daemon: &mut Daemon, heartbeat: Heartbeat) -> State {
 }
 
 #[test]
-fn a_worker_that_stops_to_touch_its_file_is_reported_and_left_alone() {
+fn a_worker_that_stops_touching_its_file_is_reported_and_not_stopped() {
     let (rig, mut daemon) = running(script(BEATING));
     until(&mut daemon, Heartbeat::Unspecified);
     let hung = Instant::now();
     std::fs::write(rig.path("hang"), "").expect("hang");
     until(&mut daemon, Heartbeat::Missed);
-    // Milliseconds are given to a busy machine.
+    // The margin is for a busy machine.
     assert!(
         hung.elapsed() < TIMEOUT + Duration::from_secs(3),
         "{:?}",
         hung.elapsed()
     );
-    assert!(!rig.others().is_empty(), "nobody was killed");
+    assert!(!rig.others().is_empty(), "a process was killed");
     rig.await_err("no heartbeat for 500ms (generation 0)");
 
     std::fs::remove_file(rig.path("hang")).expect("go on");
@@ -78,7 +78,7 @@ fn a_worker_that_was_stopped_by_a_signal_is_found_and_can_be_restarted() {
 }
 
 #[test]
-fn a_worker_that_does_not_come_up_in_time_is_reported_and_left_alone() {
+fn a_worker_that_does_not_come_up_in_time_is_reported_and_not_stopped() {
     let rig = script("while [ ! -e up ]; do sleep 0.05; done; touch $LOCKSTEP_HEARTBEAT; exec sleep 1000")
         .with_heartbeat()
         .start();
@@ -113,8 +113,7 @@ fn any_user_can_give_heartbeats_in_any_way() {
     }
 }
 
-/// A worker that says what it is told, and gives its heartbeats by socket. The test sends them for
-/// it.
+/// A worker that prints its socket, and gives its heartbeats by it. The test sends them for it.
 fn by_socket() -> Setup {
     script("echo \"<$LOCKSTEP_HEARTBEAT>\"; exec sleep 1000").under(&["env", "LOCKSTEP_HEARTBEAT=socket"])
 }
@@ -126,7 +125,7 @@ fn sending<T>(rig: &Rig, pause: Duration, check: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                // Between two workers there is nobody to send to.
+                // Between two workers there is no socket to send to.
                 let _ = sender.send_to(b"", &path);
                 std::thread::sleep(pause);
             }
@@ -141,8 +140,8 @@ fn sending<T>(rig: &Rig, pause: Duration, check: impl FnOnce() -> T) -> T {
 fn heartbeats_can_be_sent_to_a_socket_and_their_silence_is_reported() {
     let often = Duration::from_millis(20);
     let (rig, mut daemon) = running(by_socket());
-    let told = format!("<{}>", rig.path("beat").display());
-    eventually("its output", || rig.out().contains(&told).then_some(()));
+    let printed = format!("<{}>", rig.path("beat").display());
+    eventually("its output", || rig.out().contains(&printed).then_some(()));
     sending(&rig, often, || until(&mut daemon, Heartbeat::Unspecified));
     until(&mut daemon, Heartbeat::Missed);
     rig.await_err("no heartbeat for 500ms (generation 0)");
@@ -166,20 +165,20 @@ fn a_worker_may_send_far_more_heartbeats_than_are_looked_at() {
 }
 
 #[test]
-fn a_worker_is_told_of_no_socket_that_cannot_be_made() {
-    let told = r#"echo "<${LOCKSTEP_HEARTBEAT-none}>"; exec sleep 1000"#;
+fn a_worker_gets_no_socket_that_cannot_be_created() {
+    let worker = r#"echo "<${LOCKSTEP_HEARTBEAT-none}>"; exec sleep 1000"#;
     let dir = tempfile::tempdir().expect("tempdir");
     std::fs::create_dir(dir.path().join("beat")).expect("in its way");
-    let rig = script(told)
+    let rig = script(worker)
         .under(&["env", "LOCKSTEP_HEARTBEAT=socket"])
         .with_heartbeat()
         .start_in(dir);
     let mut daemon = rig.accept();
     daemon.send(asked(first()));
     daemon.until(Phase::Running, 0);
-    // Nobody can judge it.
+    // It cannot be judged.
     until(&mut daemon, Heartbeat::Unspecified);
-    rig.await_err("no heartbeat can be taken");
+    rig.await_err("cannot take heartbeats");
     eventually("its output", || rig.out().contains("<none>").then_some(()));
 }
 
@@ -191,7 +190,7 @@ fn an_unprivileged_agent_can_take_heartbeats() {
 }
 
 #[test]
-fn without_a_demand_for_heartbeats_nobody_is_judged() {
+fn without_required_heartbeats_no_worker_is_judged() {
     let rig = script("touch $LOCKSTEP_HEARTBEAT; touch up; exec sleep 1000")
         .with_heartbeat()
         .start();

@@ -1,10 +1,10 @@
-//! What of an attempt's is neither file nor process, and does not outlive it all the same.
+//! Mounts of an attempt do not outlive it.
 
 use lockstep_proto::agent::v1::Phase;
 
 use crate::rig::*;
 
-/// Mounts two file systems upon each other, and counts how many there are.
+/// Mounts two file systems on top of each other, and counts how many there are.
 const MOUNTS: &str = r#"
     mkdir -p "a place" && mount -t tmpfs none "a place" && mount -t tmpfs none "a place" || exit 3
     mkdir "a place/in" && mount -t tmpfs none "a place/in" || exit 3
@@ -21,11 +21,11 @@ fn mounts_of_an_attempt_go_with_it() {
         assert_eq!(count.trim(), "3", "mounts in attempt {generation}");
         daemon.restart(generation + 1);
     }
-    rig.await_err("mounts of the last attempt, undone: ");
+    rig.await_err("undid mounts of the last attempt: ");
 }
 
 #[test]
-fn mounts_that_it_may_not_undo_are_named_once_and_hold_nothing_up() {
+fn mounts_that_it_may_not_undo_are_logged_once_and_delay_nothing() {
     // Root of the container without the capability; what mounts stands in for a program that has it
     // (fusermount).
     let text = "touch up.$LOCKSTEP_RESTART_ATTEMPT; exec sleep 1000";
@@ -43,6 +43,6 @@ fn mounts_that_it_may_not_undo_are_named_once_and_hold_nothing_up() {
         daemon.until(Phase::Running, generation);
         rig.await_file(&format!("up.{generation}"));
     }
-    let said = "mounts of the last attempt that it is not permitted to undo: 1";
-    assert_eq!(rig.err().matches(said).count(), 1, "{}", rig.err());
+    let line = "mounts of the last attempt that remain (not permitted to undo): 1";
+    assert_eq!(rig.err().matches(line).count(), 1, "{}", rig.err());
 }

@@ -1,4 +1,4 @@
-//! The daemon may be away, talk nonsense, or die at any moment: the worker does not notice.
+//! The daemon may be away, send garbage, or die at any moment: the worker does not notice.
 
 use lockstep_proto::agent::v1::{Phase, Target};
 
@@ -37,7 +37,7 @@ fn a_failure_while_the_daemon_is_away_is_kept_for_it() {
     rig.close();
     drop(daemon);
     std::fs::write(rig.path("go"), "").expect("go");
-    rig.await_err("cannot be reached");
+    rig.await_err("cannot reach the node daemon");
     rig.listen();
     let mut daemon = rig.accept();
     assert_eq!(daemon.until(Phase::Exited, 0).exit_code, 4);
@@ -66,7 +66,7 @@ fn a_socket_that_is_not_there_yet_is_waited_for() {
 }
 
 #[test]
-fn nonsense_costs_the_connection_and_nothing_else() {
+fn invalid_frames_cost_only_the_connection() {
     let (rig, mut daemon) = patient().running();
     rig.await_file("up.0");
     let worker = rig.sole("sleep 1000");

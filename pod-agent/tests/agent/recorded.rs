@@ -1,5 +1,5 @@
-//! What node daemons of older versions have said is played back, as after the way back to one: the
-//! agent obeys it, and goes on as their own agents do.
+//! Plays back what node daemons of older versions have sent, as after a downgrade: the agent obeys,
+//! and behaves as their own agents do.
 
 #[path = "../../../proto/recorded/read.rs"]
 mod read;
@@ -11,11 +11,11 @@ use crate::rig::*;
 
 #[test]
 fn a_daemon_of_the_first_version() {
-    let said = read::messages(include_str!("../../../proto/recorded/agent-1-daemon.hex"));
-    let said: Vec<Target> = said
+    let targets = read::messages(include_str!("../../../proto/recorded/agent-1-daemon.hex"));
+    let targets: Vec<Target> = targets
         .map(|message| Target::decode(&*message).expect("a target"))
         .collect();
-    let [start, stop, release] = <[Target; 3]>::try_from(said).expect("three targets");
+    let [start, stop, release] = <[Target; 3]>::try_from(targets).expect("three targets");
     let text = "touch up.$LOCKSTEP_RESTART_ATTEMPT; until [ -e go ]; do sleep 0.01; done; exit 42";
     let mut rig = script(text).start();
     let mut daemon = rig.accept();
@@ -30,7 +30,7 @@ fn a_daemon_of_the_first_version() {
     let state = daemon.until(Phase::Running, 1);
     assert_eq!((state.epoch, state.counter), (7, 1));
     rig.await_file("up.1");
-    // The exit code ends the container, as that daemon has said.
+    // The exit code ends the container, as that daemon has ordered.
     std::fs::write(rig.path("go"), "").expect("go");
     assert_eq!(rig.exit_code(), 42);
 }

@@ -97,7 +97,8 @@ fn sigterm_is_not_enough_for_some() {
     daemon.until(Phase::Parked, 1);
     assert_eq!(rig.others(), []);
     assert!(
-        rig.err().contains("still there 50 ms after SIGTERM: SIGKILL"),
+        rig.err()
+            .contains("still running 50 ms after SIGTERM: sending SIGKILL"),
         "{}",
         rig.err()
     );

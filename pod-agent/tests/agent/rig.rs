@@ -84,7 +84,8 @@ pub(crate) fn command(worker: &[&str]) -> Setup {
     }
 }
 
-/// A script that runs until it is told to go, and creates `up.<generation>` once it can be.
+/// A script that runs until it is asked to exit, and creates `up.<generation>` once it is ready for
+/// that.
 pub(crate) fn patient() -> Setup {
     script("touch up.$LOCKSTEP_RESTART_ATTEMPT; exec sleep 1000")
 }
@@ -107,7 +108,7 @@ impl Setup {
         self
     }
 
-    /// Gives it a stderr that nobody reads.
+    /// Gives it a stderr that is never read.
     pub(crate) fn with_stuck_log(mut self) -> Self {
         self.stuck_log = true;
         self
@@ -141,8 +142,8 @@ impl Setup {
             fs::copy(&self.binary, &binary).expect("copy the agent");
         }
 
-        // Whoever runs the tests may have them ignore signals (nohup, a shell's background job); a
-        // container runtime does not.
+        // The tests may run with ignored signals (nohup, a shell's background job); a container
+        // runtime does not.
         let mut unshare = Command::new("env");
         unshare.arg("--default-signal");
         if self.own_namespace {
@@ -208,7 +209,7 @@ pub(crate) fn stop(generation: u64) -> Target {
     }
 }
 
-/// A stop that nobody survives for long.
+/// A stop with a short grace.
 pub(crate) fn stop_hard(generation: u64) -> Target {
     Target {
         grace_ms: 50,
@@ -246,16 +247,16 @@ impl Rig {
         self.accept()
     }
 
-    /// Nobody listens any more.
+    /// Stops listening.
     pub(crate) fn close(&mut self) {
         fs::remove_file(self.socket()).expect("remove the socket");
-        // A socket that no one can reach takes the listener's place.
+        // A socket that cannot be reached takes the listener's place.
         let other = self.dir.path().join("closed.sock");
         self.listener = UnixListener::bind(&other).expect("bind");
         fs::remove_file(other).expect("remove the socket");
     }
 
-    /// The daemon is back.
+    /// Listens again.
     pub(crate) fn listen(&mut self) {
         self.listener = UnixListener::bind(self.socket()).expect("bind");
     }

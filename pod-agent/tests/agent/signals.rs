@@ -44,7 +44,7 @@ fn orders_do_not_shorten_the_time_that_kubernetes_grants() {
     rig.signal(Signal::SIGTERM);
     rig.await_file("told");
     let state = daemon.until(Phase::Running, 0);
-    assert_eq!(state.detail, "told to go by signal 15");
+    assert_eq!(state.detail, "asked to exit by signal 15");
     daemon.send(Target {
         grace_ms: 1,
         ..release(1)
@@ -62,7 +62,7 @@ fn orders_do_not_shorten_the_time_that_kubernetes_grants() {
 }
 
 #[test]
-fn told_to_go_while_nothing_runs() {
+fn asked_to_exit_while_nothing_runs() {
     let mut fresh = patient().start();
     fresh.accept().until(Phase::Fresh, 0);
     fresh.signal(Signal::SIGTERM);
@@ -86,7 +86,7 @@ fn told_to_go_while_nothing_runs() {
 }
 
 #[test]
-fn told_to_go_before_any_daemon_is_there() {
+fn asked_to_exit_before_any_daemon_is_there() {
     let mut rig = patient().start();
     rig.close();
     eventually("the agent instead of unshare", || {
@@ -101,7 +101,7 @@ fn told_to_go_before_any_daemon_is_there() {
 }
 
 #[test]
-fn told_to_go_while_stopping() {
+fn asked_to_exit_while_stopping() {
     let (mut rig, mut daemon) = answers("touch told").running();
     rig.await_file("up");
     daemon.send(Target {
@@ -146,7 +146,7 @@ fn signals_from_within_the_container_are_passed_on() {
         eventually(name, || rig.out().lines().any(|line| line == name).then_some(()));
     }
     assert!(rig.is_alive());
-    // They were no order to go.
+    // They were no request to exit.
     daemon.send(stop_hard(1));
     daemon.until(Phase::Parked, 1);
 }
@@ -155,7 +155,7 @@ fn signals_from_within_the_container_are_passed_on() {
 fn sigterm_from_within_the_container_ends_it_as_without_the_agent() {
     let (mut rig, _daemon) = answers("exit 9").running();
     rig.await_file("up");
-    // It may die with the container before it can say that it has succeeded.
+    // It may die with the container before it can report its success.
     rig.exec(&["kill", "-TERM", "1"]).wait().expect("kill");
     assert_eq!(rig.exit_code(), 9);
 }

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use crate::rig::*;
 
 /// Runs the script, restarts it, and checks that the first generation is gone completely when the
-/// agent says so.
+/// agent reports that.
 fn leaves_nothing(text: &str, processes: usize) {
     let (rig, mut daemon) = script(text).running();
     rig.await_file("up");

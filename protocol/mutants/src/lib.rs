@@ -9,7 +9,7 @@
 //! The switch is debug assertions and not a feature, so that tests and the programs that they start
 //! share one build.
 
-/// Asks whether this thread runs a variant, in one of two forms.
+/// Checks if this thread runs a variant, in one of two forms.
 ///
 /// As the first statement of a function or closure, it returns this value if the variant runs:
 ///
@@ -41,7 +41,7 @@ macro_rules! mutant {
     };
 }
 
-/// Asks whether this thread runs a variant. Without debug assertions none runs.
+/// Checks if this thread runs a variant. Without debug assertions none runs.
 #[cfg(not(debug_assertions))]
 #[macro_export]
 macro_rules! mutant {
@@ -74,7 +74,7 @@ mutants! {
     SkipWriteAhead,
     /// Coordinator: failures that a pending stop already covers are counted.
     CountStaleFailures,
-    /// Coordinator: a worker that is out of sight counts as lost.
+    /// Coordinator: an unlinked worker counts as lost.
     UnlinkedIsLost,
     /// Coordinator: new workers are released while pods from before the recreation live.
     ReleaseBesideOldPods,
@@ -84,7 +84,7 @@ mutants! {
     ForgetDoneWorkers,
     /// Coordinator: a new leader counts the restart that it finds in progress.
     RecountOnTakeover,
-    /// Coordinator: nothing ever takes too long.
+    /// Coordinator: no step ever times out.
     IgnoreDeadline,
     /// Coordinator: a new leader waits for no daemon and no pod.
     DecideBeforeReports,
@@ -96,7 +96,7 @@ mutants! {
     KeepStartedOnRecreation,
     /// Coordinator: a new leader ignores what workers know and the status does not.
     IgnoreReportedGeneration,
-    /// Coordinator: a worker that is out of sight counts as started.
+    /// Coordinator: an unlinked worker counts as started.
     StartedUnseen,
     /// Coordinator: the group does not wait for the workers of a deleted Job.
     ForgetDeletedJobs,

@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use lockstep_core::restart::{Epoch, Generation, Identity, Incarnation, Report};
-use lockstep_proto::NODE_PROTOCOL_ALONE;
+use lockstep_proto::NODE_PROTOCOL_WORKER_RESTARTS;
 
 use thiserror::Error;
 
@@ -212,7 +212,7 @@ impl GroupLink {
     #[must_use]
     pub fn restarts_workers(&self, node: &str) -> bool {
         let node = self.registry.nodes.get(node);
-        node.is_none_or(|node| node.protocol >= NODE_PROTOCOL_ALONE)
+        node.is_none_or(|node| node.protocol >= NODE_PROTOCOL_WORKER_RESTARTS)
     }
 
     /// Drops the reports of pods that are not in `pods` and have sent nothing for `silence`, since

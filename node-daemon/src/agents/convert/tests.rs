@@ -4,7 +4,7 @@ use super::*;
 
 fn state() -> impl Strategy<Value = wire::State> {
     let numbers = any::<(u64, u64, u64, u64, i32, i32, i64)>();
-    // As long as a frame can be, so that what is kept of it is seen to be cut.
+    // As long as a frame can be, so that it is seen to be cut.
     let detail = prop_oneof![".{0,8}", Just("ä".repeat(10_000))];
     (-1..9, numbers, detail, any::<bool>(), -1..4).prop_map(
         |(phase, numbers, detail, needs_host_kill, heartbeat)| wire::State {
@@ -45,14 +45,14 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
             prop_assert!(container.len().max(id.as_str().len()) <= MAX_NAME);
         }
         Err(error) => {
-            let said = error.to_string();
+            let text = error.to_string();
             let named = [
                 "malformed message: ",
                 "its container",
                 "a message of an unknown kind",
                 "unknown phase ",
             ];
-            prop_assert!(named.iter().any(|name| said.starts_with(name)), "{}", said);
+            prop_assert!(named.iter().any(|name| text.starts_with(name)), "{}", text);
         }
     }
     Ok(())
@@ -86,7 +86,7 @@ proptest! {
                 }
             }
             other => {
-                // A phase of another version is named, and 0 is none.
+                // A phase of another version is named in the error, and 0 is no phase.
                 prop_assert!(!known, "{:?}", other);
                 prop_assert_eq!(other.unwrap_err().to_string(), format!("unknown phase {}", sent.phase));
             }
@@ -148,7 +148,7 @@ proptest! {
 }
 
 #[test]
-fn what_an_agent_calls_itself_is_short_and_can_be_printed() {
+fn names_from_agents_are_short_and_printable() {
     let register = |container: &str, id: &str| {
         let register = wire::Register {
             protocol: 1,

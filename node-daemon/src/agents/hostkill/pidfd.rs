@@ -8,7 +8,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// Why a process was not killed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KillError {
-    /// It has ended, or its PID is another's by now.
+    /// It has ended, or its PID now belongs to another process.
     #[error("it is gone")]
     Gone,
     /// The kernel has none (before Linux 5.3), or the container runtime's seccomp profile forbids
@@ -20,7 +20,7 @@ pub(super) enum KillError {
     Refused(Errno),
 }
 
-/// A process, while it runs and after.
+/// A process that is held, while it runs and after.
 #[derive(Debug)]
 pub(super) struct PidFd(OwnedFd);
 
@@ -55,18 +55,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_ended_is_not_signalled() {
+    fn a_process_that_has_ended_is_not_signalled() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let held = PidFd::open(pid).unwrap();
         held.kill().unwrap();
         child.wait().unwrap();
-        // From now on the number may be another's.
+        // From now on another process may have the PID.
         assert!(matches!(held.kill(), Err(KillError::Gone)));
     }
 
     #[test]
-    fn numbers_of_nobody_hold_nobody() {
+    fn an_unused_pid_holds_no_process() {
         for pid in [0, i32::MAX] {
             assert!(matches!(PidFd::open(pid), Err(KillError::Gone)), "{pid}");
         }

@@ -28,7 +28,7 @@ fn ask(before: u64) -> HostKill {
     }
 }
 
-/// Until nothing is being killed any more.
+/// Waits until nothing is being killed.
 async fn idle(killer: &ProcKiller) {
     while !killer.asked().is_empty() {
         tokio::task::yield_now().await;
@@ -36,11 +36,11 @@ async fn idle(killer: &ProcKiller) {
 }
 
 #[test]
-fn only_what_was_there_for_certain_is_meant() {
+fn only_processes_that_certainly_started_before_the_request_are_covered() {
     let now = BootNanos(9 * TICK_NANOS);
     assert_eq!(fence(Some(BootNanos(5 * TICK_NANOS + 1)), now), 5);
-    assert_eq!(fence(Some(BootNanos(u64::MAX)), now), 9, "nothing of the future");
-    assert_eq!(fence(None, now), 9, "an agent of before does not say");
+    assert_eq!(fence(Some(BootNanos(u64::MAX)), now), 9, "no later process");
+    assert_eq!(fence(None, now), 9, "an older agent does not say");
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn the_next_worker_survives_the_kill_of_the_one_before() {
     idle(&killer).await;
     assert_eq!(next.try_wait().unwrap(), None, "a healthy worker");
 
-    // If it is asked for again later, it is killed too.
+    // A later request covers it, too.
     while boot_nanos().0 / TICK_NANOS < tick + 2 {
         tokio::task::yield_now().await;
     }
@@ -69,7 +69,7 @@ async fn the_next_worker_survives_the_kill_of_the_one_before() {
 }
 
 #[tokio::test]
-async fn an_agent_of_before_means_what_runs_now() {
+async fn a_request_of_an_older_agent_covers_what_runs_now() {
     let (mut child, pid) = sleeper();
     let proc = FakeProc::new();
     proc.add(pid, 1);
@@ -78,7 +78,7 @@ async fn an_agent_of_before_means_what_runs_now() {
 }
 
 #[tokio::test]
-async fn what_the_kernel_lists_as_children_dies() {
+async fn listed_children_die() {
     let (mut child, pid) = sleeper();
     let proc = FakeProc::with_children();
     proc.add(pid, 1);
@@ -86,7 +86,7 @@ async fn what_the_kernel_lists_as_children_dies() {
     let killer = killer(&proc);
     killer.kill(ask(0));
     assert_eq!(child.wait().await.unwrap().signal(), Some(9));
-    // It is listed still, and gone: there may be more, until nothing is listed.
+    // It is still listed, but gone: there may be more, until nothing is listed.
     fs::remove_dir_all(proc.path().join(pid.to_string())).unwrap();
     let left = || killer.tree.below(AGENT, &ContainerId::from(ID));
     assert!(!left().is_whole);
@@ -96,17 +96,17 @@ async fn what_the_kernel_lists_as_children_dies() {
 }
 
 #[tokio::test]
-async fn an_ask_that_was_taken_back_kills_nothing() {
+async fn a_withdrawn_request_kills_nothing() {
     let (killer, id) = (killer(&FakeProc::new()), ContainerId::from(ID));
     killer.asked().insert(id.clone(), Some(7));
     killer.spare(&id);
     assert_eq!(killer.before(&id), None);
-    // Without an ask the first round is the last one.
+    // Without a request the first round is the last one.
     killer.kill_all(&ask(7)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_changes_his_mind_again_and_again_has_one_task_at_work() {
+async fn an_agent_that_keeps_changing_its_mind_has_one_task() {
     let (killer, id) = (killer(&FakeProc::new()), ContainerId::from(ID));
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     for _ in 0..1_000 {
@@ -118,7 +118,7 @@ async fn who_changes_his_mind_again_and_again_has_one_task_at_work() {
 }
 
 #[tokio::test]
-async fn who_has_the_number_of_another_by_now_lives() {
+async fn a_process_that_reuses_a_pid_survives() {
     let (mut child, pid) = sleeper();
     let proc = FakeProc::new();
     let (killer, id) = (killer(&proc), ContainerId::from(ID));
@@ -137,10 +137,9 @@ async fn who_has_the_number_of_another_by_now_lives() {
     assert_eq!(child.wait().await.unwrap().signal(), Some(9));
 }
 
-/// A process that is another one in `/proc` once it is held: its number has changed hands in
-/// between.
+/// A process that is another one in `/proc` once it is held: its PID was reused in between.
 #[tokio::test]
-async fn what_is_held_is_looked_at_after_that_and_not_before() {
+async fn a_process_is_checked_after_it_is_held() {
     thread_local! {
         static STAT: std::cell::RefCell<PathBuf> = std::cell::RefCell::default();
     }
@@ -160,7 +159,7 @@ async fn what_is_held_is_looked_at_after_that_and_not_before() {
 }
 
 #[tokio::test]
-async fn nothing_is_killed_by_its_number_where_there_are_no_pidfds() {
+async fn without_pidfds_nothing_is_killed() {
     let (mut child, pid) = sleeper();
     let proc = FakeProc::new();
     proc.add(pid, 1);
@@ -172,7 +171,7 @@ async fn nothing_is_killed_by_its_number_where_there_are_no_pidfds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_without_end_is_looked_for_once_in_a_second_and_others_at_once() {
+async fn endless_requests_cause_one_look_a_second_and_delay_no_others() {
     let killer = killer(&FakeProc::new());
     let (loud, other) = (ContainerId::from(ID), ContainerId::from("other"));
     let looks = (0..31_000).filter(|_| killer.may_look(&loud)).count();
@@ -182,7 +181,7 @@ async fn who_asks_without_end_is_looked_for_once_in_a_second_and_others_at_once(
         tokio::time::advance(LOOKS.every).await;
         assert!(killer.may_look(&loud) && !killer.may_look(&loud));
     }
-    // Who has asked long ago is forgotten.
+    // A container whose agent asked long ago is forgotten.
     tokio::time::advance(LOOKS.every * LOOKS.burst).await;
     assert!(killer.may_look(&"third".into()));
     assert_eq!(killer.looks.lock().unwrap().len(), 1);

@@ -1,6 +1,6 @@
 //! What `/proc` shows of the processes below an agent.
 //!
-//! Promises: a look costs no more than [`MOST`] reads, however many processes and threads the
+//! Promises: a look costs no more than [`MAX_READS`] reads, however many processes and threads the
 //! container has, and no reads for other containers, if the kernel lists children
 //! (CONFIG_PROC_CHILDREN, which distributions set). If it does not, each look reads all processes
 //! of the node.
@@ -18,9 +18,9 @@ pub(super) type Ticks = u64;
 
 /// Files that one look reads: two for each process, and one for each of its threads. That takes
 /// about 10 ms.
-const MOST: usize = 2_048;
-/// Bytes of a list of children that are read: more of them than one look gets to.
-const LONGEST: u64 = 64 << 10;
+const MAX_READS: usize = 2_048;
+/// Longest list of children that is read, in bytes: more than one look gets to.
+const MAX_LIST: u64 = 64 << 10;
 
 /// A live process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,14 +29,14 @@ pub(super) struct Process {
     pub(super) started: Ticks,
 }
 
-/// What there is by a number.
+/// What a PID stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lookup {
     /// A live process of the container.
     Alive(Process),
     /// A process of another container.
     Elsewhere,
-    /// None, or one that has ended and that its parent has yet to notice.
+    /// No process, or one that has ended and is not reaped yet.
     Gone,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Descendants {
     pub(super) is_whole: bool,
 }
 
-/// A `/proc`.
+/// A `/proc` file system.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
     root: PathBuf,
@@ -78,7 +78,7 @@ impl Tree {
             processes: Vec::new(),
             is_whole: true,
         };
-        let (mut known, mut left) = (BTreeSet::from([agent]), MOST);
+        let (mut known, mut left) = (BTreeSet::from([agent]), MAX_READS);
         let mut parents = VecDeque::from([agent]);
         while let Some(parent) = parents.pop_front() {
             let threads = match entries(&self.root.join(format!("{parent}/task"))) {
@@ -90,7 +90,7 @@ impl Tree {
                     continue;
                 }
             };
-            // A thread lists what it has started, and what it has inherited.
+            // A thread lists the children that it started and those that it inherited.
             for thread in threads {
                 let Some(rest) = left.checked_sub(1) else {
                     below.is_whole = false;
@@ -147,7 +147,7 @@ impl Tree {
         Descendants { processes, is_whole }
     }
 
-    /// What there is by this number.
+    /// The process with this PID, if it is one of the container.
     pub(super) fn process(&self, pid: i32, container: &ContainerId) -> Lookup {
         let entry = self.root.join(pid.to_string());
         let stat = fs::read_to_string(entry.join("stat")).ok();
@@ -168,11 +168,11 @@ fn entries(directory: &Path) -> io::Result<impl Iterator<Item = i32> + use<>> {
     Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
 }
 
-/// The numbers in a file, as far as [`LONGEST`].
+/// The numbers in a file, as far as [`MAX_LIST`].
 fn numbers(file: &Path) -> io::Result<Vec<i32>> {
     let mut text = Vec::new();
-    fs::File::open(file)?.take(LONGEST).read_to_end(&mut text)?;
-    // A number that was cut off would be another process's.
+    fs::File::open(file)?.take(MAX_LIST).read_to_end(&mut text)?;
+    // A number that was cut off would name another process.
     let end = text.iter().rposition(u8::is_ascii_whitespace).unwrap_or(0);
     let text = String::from_utf8_lossy(text.get(..end).unwrap_or_default());
     let numbers = text.split_ascii_whitespace();

@@ -3,10 +3,10 @@
 //!
 //! The runtime has started `/.lockstep/bin/lockstep-pod-agent`. What is mounted at that directory
 //! is the daemon's, or comes with the pod's template: the daemon puts the agent into no container
-//! that has a mount of its own there (`nri/inject.rs`). That leaves links in the image, which may
-//! lead the daemon's mount, or the start, to another place. Then no mount is at that very path, or
-//! one lies over the file, or the process has moved its root to where it looks right, and that root
-//! has no `/proc`.
+//! that has a mount of its own there (`nri/inject.rs`). That leaves symbolic links in the image,
+//! which may redirect the daemon's mount or the start. Then no mount is at exactly that path, or
+//! one lies over the file. Or the process has moved its root to a place that looks right, and that
+//! root has no `/proc`.
 
 use crate::nri::inject::BIN_DIR;
 
@@ -35,8 +35,8 @@ pub(super) fn show_agent(mountinfo: &str) -> Result<(), &'static str> {
     }
 }
 
-/// True if a mount there may hide what the agent's directory holds: it is in that directory, or the
-/// directory is in it. The root of the container is neither.
+/// True if a mount at `at` may hide what the agent's directory holds: it is inside the directory,
+/// or the directory is inside it. The root of the container does not count.
 fn is_over(at: &str, agents: &str) -> bool {
     let within = |inner: &str, outer: &str| {
         let rest = inner.strip_prefix(outer);
@@ -74,9 +74,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_container_with_its_agent_is_believed() {
+    fn a_container_with_its_agent_is_accepted() {
         assert_eq!(show_agent(INJECTED), Ok(()));
-        // Brought along by the pod's template.
+        // Mounted by the pod's template.
         let volume = "/var/lib/kubelet/pods/6f1a/volumes/kubernetes.io~empty-dir/lockstep-agent";
         let by_template = INJECTED.replace("/lockstep/bin/0123456789ab", volume);
         assert_eq!(show_agent(&by_template), Ok(()));
@@ -91,7 +91,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn whatever_lies_over_the_agent_could_have_been_started_in_its_place() {
+    fn a_mount_over_the_agent_is_refused() {
         for over in [
             "/.lockstep/bin/lockstep-pod-agent",
             "/.lockstep/bin/lockstep-pod-agent//deleted",
@@ -110,13 +110,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn links_of_the_image_and_another_root_are_seen() {
-        // A link has led the daemon's mount elsewhere.
+    fn links_in_the_image_and_another_root_are_refused() {
+        // A link has redirected the daemon's mount.
         let elsewhere = INJECTED.replace(" /.lockstep/", " /data/");
         let nowhere = Err("the agent is not mounted where it is started");
         assert_eq!(show_agent(&elsewhere), nowhere);
         assert_eq!(show_agent(""), nowhere);
-        // The process has gone to where it looks as if it had not.
+        // The process has moved to a root that looks like the container's.
         let other_root: String = INJECTED
             .lines()
             .filter(|line| !line.contains(" /proc "))

@@ -1,10 +1,10 @@
 //! The process that has connected.
 //!
 //! The kernel keeps its PID (SO_PEERCRED). Once the process has ended and was reaped, another one
-//! may get the PID while the connection is still open: it can have been passed on. From Linux 6.5
-//! on the kernel gives a pidfd of the process itself (SO_PEERPIDFD), which tells at any time if the
-//! PID is still its own. If it is, what was read of `/proc` before belongs to that process and to
-//! no other.
+//! may get the PID while the connection is still open, if the process has passed it on. From Linux
+//! 6.5 on the kernel gives a pidfd of the process itself (SO_PEERPIDFD), which tells at any time if
+//! the PID is still its own. If it is, what was read from `/proc` before belongs to that process
+//! and to no other.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -21,11 +21,11 @@ pub struct Peer {
     hold: Hold,
 }
 
-/// What is known of the process beside its number.
+/// What is known of the process besides its PID.
 #[derive(Debug)]
 enum Hold {
     Held(OwnedFd),
-    /// The kernel has no SO_PEERPIDFD: the number must do.
+    /// The kernel has no SO_PEERPIDFD: the PID has to do.
     Unsupported,
     /// It had ended before it could be held.
     Gone,
@@ -34,7 +34,7 @@ enum Hold {
 }
 
 impl Peer {
-    /// That of a connection.
+    /// The peer of a connection.
     #[must_use]
     pub fn of(stream: &impl AsFd) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Peer {
     /// Its PID, in the pid namespace of the daemon.
     ///
     /// # Errors
-    /// If the kernel names none: the daemon is not in the host's namespace.
+    /// When the kernel names none: the daemon is not in the host's namespace.
     pub(crate) fn pid(&self) -> Result<i32, PeerError> {
         self.pid.filter(|pid| *pid > 0).ok_or(PeerError::Invisible)
     }
@@ -56,7 +56,7 @@ impl Peer {
     /// Checks that the PID is still its own, as far as the kernel can tell.
     ///
     /// # Errors
-    /// If it is not, or if that should be known and is not.
+    /// When it is not, or when the kernel supports the check and the check fails.
     pub(super) fn is_still(&self, pid: i32) -> Result<(), PeerError> {
         let held = match &self.hold {
             Hold::Held(held) => held,
@@ -64,13 +64,13 @@ impl Peer {
             Hold::Gone => return Err(PeerError::Gone(pid)),
             Hold::Refused(error) => return Err(PeerError::Unheld { pid, error: *error }),
         };
-        // Of this process, wherever `/proc` of the others is.
+        // The daemon's own `/proc`, wherever that of its peers is.
         let path = format!("/proc/self/fdinfo/{}", held.as_raw_fd()).into();
-        let said = match fs::read_to_string(&path) {
-            Ok(said) => said,
+        let fdinfo = match fs::read_to_string(&path) {
+            Ok(fdinfo) => fdinfo,
             Err(source) => return Err(PeerError::Unreadable { path, source }),
         };
-        if number(&said) == Some(pid) {
+        if number(&fdinfo) == Some(pid) {
             Ok(())
         } else {
             Err(PeerError::Gone(pid))
@@ -96,15 +96,15 @@ fn held(got: Result<OwnedFd, Errno>) -> Hold {
     match got {
         Ok(held) => Hold::Held(held),
         Err(Errno::ENOPROTOOPT) => Hold::Unsupported,
-        // Kernels differ in what they call it.
+        // Kernels differ in the error that they return.
         Err(Errno::ESRCH | Errno::EINVAL | Errno::ENODATA) => Hold::Gone,
         Err(error) => Hold::Refused(error),
     }
 }
 
 /// The number in a pidfd's `fdinfo`: -1 once the process was reaped.
-fn number(said: &str) -> Option<i32> {
-    let number = said.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+fn number(fdinfo: &str) -> Option<i32> {
+    let number = fdinfo.lines().find_map(|line| line.strip_prefix("Pid:"))?;
     number.trim().parse().ok()
 }
 
@@ -120,7 +120,7 @@ mod tests {
 
     const SOCKET: &str = "LOCKSTEP_TEST_PEER_SOCKET";
 
-    /// Not a test: the process of the tests below that connects, and stays until its input ends.
+    /// Not a test: the process that connects in the tests below, and stays until its input ends.
     #[test]
     fn connects() {
         if let Some(path) = std::env::var_os(SOCKET) {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_connected_is_checked_while_it_is_there() {
+    fn a_peer_is_checked_while_it_runs() {
         let mut connected = connected();
         let peer = Peer::of(&connected.stream);
         let pid = connected.pid();
@@ -192,13 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_the_number_of_one_that_has_ended_is_not_taken_for_it() {
+    fn a_process_that_reuses_the_pid_of_a_peer_is_not_mistaken_for_it() {
         let mut connected = connected();
         let peer = Peer::of(&connected.stream);
         let (_dir, check) = connected.replaced();
         let pid = connected.pid();
         if !peer.is_held() {
-            // A kernel before 6.5: the test below says what there is then.
+            // A kernel before 6.5: the test below covers it.
             assert!(matches!(peer.hold, Hold::Unsupported), "{:?}", peer.hold);
             return;
         }
@@ -211,8 +211,8 @@ mod tests {
                 "{refused:?}"
             );
         }
-        // Nor one that had ended before it could be held: kernels give nothing, or something that
-        // names nobody.
+        // Nor one that had ended before it could be held: kernels return an error, or a pidfd that
+        // names no process.
         let late = Peer::of(&connected.stream);
         assert!(matches!(
             check.check(&late, &ID.into(), &"1".into()),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_holds_nobody_the_number_counts() {
+    fn without_peer_pidfds_the_pid_counts() {
         let peer = Peer {
             pid: Some(77),
             hold: held(Err(Errno::ENOPROTOOPT)),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_the_kernel_does_not_give_is_not_believed() {
+    fn a_peer_that_cannot_be_held_is_refused() {
         let (_dir, check) = proc_with(77, &format!("0::/kubepods/pod1/{ID}\n"), "77\t1");
         for (error, expected) in [
             (Errno::ESRCH, "process 77 has ended"),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reaped_process_has_no_number() {
+    fn a_reaped_process_has_no_pid() {
         assert_eq!(number("pos:\t0\nPid:\t42\nNSpid:\t42\n"), Some(42));
         assert_eq!(number("pos:\t0\nPid:\t-1\n"), Some(-1));
         assert_eq!(number("pos:\t0\n"), None);

@@ -104,7 +104,7 @@ fn the_agent_is_the_first_process_of_its_container() {
 }
 
 #[test]
-fn a_first_process_that_need_not_be_the_agent_is_refused() {
+fn a_first_process_that_may_be_another_program_is_refused() {
     let cgroup = format!("0::/kubepods/pod1/{ID}\n");
     let (id, pod) = (ContainerId::from(ID), PodUid::from("1"));
     let (dir, check) = proc_with(77, &cgroup, "77\t1");
@@ -114,9 +114,9 @@ fn a_first_process_that_need_not_be_the_agent_is_refused() {
     fs::write(&mounts, format!("{}{over}", mounts::tests::INJECTED)).unwrap();
     assert_eq!(
         refused().to_string(),
-        "process 77 need not be the agent: something is mounted over the agent"
+        "process 77 cannot be verified as the agent: something is mounted over the agent"
     );
-    // Nor one of which that cannot be known.
+    // Nor one whose namespaces are unknown.
     fs::write(&mounts, mounts::tests::INJECTED.repeat(2000)).unwrap();
     assert!(matches!(refused(), PeerError::Unreadable { .. }));
     fs::remove_file(&mounts).unwrap();
@@ -124,7 +124,7 @@ fn a_first_process_that_need_not_be_the_agent_is_refused() {
 }
 
 #[test]
-fn the_agent_of_one_pod_does_not_speak_at_the_socket_of_another() {
+fn the_agent_of_one_pod_cannot_use_the_socket_of_another() {
     let (mine, yours) = (
         "6f1a7a35-0b9e-4d0e-9f5e-0a6f5b1f2c3d",
         "c0ffee00-0b9e-4d0e-9f5e-0a6f5b1f2c3d",
@@ -151,7 +151,7 @@ fn the_agent_of_one_pod_does_not_speak_at_the_socket_of_another() {
 }
 
 #[test]
-fn the_pod_and_the_container_are_those_that_kubelet_has_named() {
+fn the_pod_and_the_container_are_those_that_the_kubelet_named() {
     let uid = "6f1a7a35-0b9e-4d0e-9f5e-0a6f5b1f2c3d";
     let yours = "c0ffee00-0b9e-4d0e-9f5e-0a6f5b1f2c3d";
     let theirs = ID.replace('0', "9");
@@ -172,19 +172,19 @@ fn the_pod_and_the_container_are_those_that_kubelet_has_named() {
             format!("/docker/{theirs}/kubelet/kubepods/besteffort/pod{uid}/{ID}"),
             true,
         ),
-        // What a container that may make cgroups could call them.
+        // Names that a container that may make cgroups could choose.
         (format!("/kubepods/pod{yours}/{theirs}/pod{uid}/{ID}"), false),
         (format!("/kubepods/pod{yours}/{theirs}/{ID}"), false),
         (format!("/kubepods/pod{uid}/{theirs}/{ID}"), false),
         (format!("/kubepods/pod{yours}/{ID}"), false),
-        // No pod's at all.
+        // Of no pod.
         (format!("/{ID}"), false),
         (format!("/docker/{ID}"), false),
         (format!("/system.slice/docker-{ID}.scope"), false),
         (format!("/kubepods/pod/{ID}"), false),
         (format!("/kubepods/podx{uid}/{ID}"), false),
     ] {
-        // Version 2 alone, version 1, and both beside each other.
+        // Only version 2, version 1, and both.
         for cgroup in [
             format!("0::{path}\n"),
             format!("9:name=systemd:{path}\n8:cpu,cpuacct:{path}\n"),
@@ -199,7 +199,7 @@ fn the_pod_and_the_container_are_those_that_kubelet_has_named() {
 
 proptest! {
     #[test]
-    fn whatever_proc_says_only_a_container_of_a_pod_is_named(
+    fn any_cgroup_text_names_a_container_of_a_pod_or_none(
         text in "(0::|1:name=systemd:)?(/[a-f0-9_.-]{0,20}|/pod[a-f0-9-]{0,40}|/x-[a-z0-9]{0,20}.scope|\\n|\\PC){0,12}",
     ) {
         if let Some((pod, container)) = place_of(&text) {
@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn no_other_mounts_hide_one_that_lies_over_the_agent(
+    fn other_mounts_never_hide_one_over_the_agent(
         others in prop::collection::vec("([0-9a-z:/,.-]{1,12} ){4}/[a-z/ .-]{0,20} - (proc|ext4) x y|\\PC{0,60}", 0..12),
         over in "/[.]lockstep(/bin(/[a-z]{0,8})?)?",
         at in any::<prop::sample::Index>(),

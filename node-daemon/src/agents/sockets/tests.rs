@@ -20,7 +20,7 @@ mod recorded;
 /// How often a peer was checked that claims to be container `forged again`.
 static FORGED: AtomicUsize = AtomicUsize::new(0);
 
-/// Believes every peer except one that claims to be container `forged`.
+/// Accepts every peer except one that claims to be container `forged`.
 struct Trusting;
 
 impl PeerCheck for Trusting {
@@ -159,7 +159,7 @@ impl Agent {
     }
 
     async fn closed(&mut self) {
-        // A reset is as good as an end.
+        // A reset counts as an end.
         assert!(!matches!(self.0.next().await, Some(Ok(_))));
     }
 }
@@ -177,7 +177,7 @@ async fn states_go_up_and_targets_come_down() {
 }
 
 #[tokio::test]
-async fn the_newest_target_wins_and_is_told_on_registering() {
+async fn the_newest_target_wins_and_is_sent_on_registration() {
     let daemon = Daemon::start().with_pod().await;
     daemon.desire(2).await;
     daemon.desire(3).await;
@@ -212,7 +212,7 @@ async fn agents_find_a_restarted_daemon() {
 }
 
 #[tokio::test]
-async fn who_is_not_the_agent_is_refused() {
+async fn a_peer_that_is_not_the_agent_is_refused() {
     let daemon = Daemon::start().with_pod().await;
     Agent::registered(&daemon.socket(), "forged").await.closed().await;
 
@@ -231,7 +231,7 @@ async fn who_is_not_the_agent_is_refused() {
 }
 
 #[tokio::test]
-async fn who_speaks_for_a_container_of_another_pod_is_refused_and_its_own_agent_goes_on() {
+async fn a_peer_for_a_container_of_another_pod_is_refused_and_its_own_agent_stays_linked() {
     let daemon = Daemon::start().with_pod().await;
     daemon.add_pod("q").await;
     let mut agent = Agent::registered(&daemon.socket(), "c").await;
@@ -248,7 +248,7 @@ async fn who_speaks_for_a_container_of_another_pod_is_refused_and_its_own_agent_
     let kind = Some(Kind::State(state));
     drop(forged.frame(wire::AgentMessage { kind }.encode_to_vec()).await);
     forged.closed().await;
-    // Neither what is said of the worker nor what it is told has changed hands.
+    // Its reports and its targets still go through its own agent.
     daemon.desire(2).await;
     assert_eq!(agent.target().await.generation, 2);
     agent.state(wire::Phase::Parked, 2, 2).await;
@@ -264,7 +264,7 @@ async fn who_speaks_for_a_container_of_another_pod_is_refused_and_its_own_agent_
 }
 
 #[tokio::test]
-async fn who_is_refused_again_and_again_is_looked_at_seldom_and_nobody_else_waits() {
+async fn a_peer_that_keeps_being_refused_is_rarely_checked_and_delays_no_others() {
     let daemon = Daemon::start().with_pod().await;
     daemon.add_pod("q").await;
     let before = FORGED.load(Ordering::Relaxed);
@@ -291,7 +291,7 @@ async fn who_is_refused_again_and_again_is_looked_at_seldom_and_nobody_else_wait
     let mut other = Agent::registered(&daemon.socket_of("q"), "c").await;
     other.state(wire::Phase::Running, 1, 1).await;
     assert_eq!(daemon.phase().await, Phase::Agent(AgentPhase::Running));
-    // Its own agent comes when they are gone.
+    // Its own agent gets in when they are gone.
     daemon.desire(3).await;
     let own = async {
         loop {
@@ -309,12 +309,12 @@ async fn who_is_refused_again_and_again_is_looked_at_seldom_and_nobody_else_wait
             }
         }
     };
-    let told = tokio::time::timeout(Duration::from_secs(10), own).await;
-    assert_eq!(told.unwrap(), 3);
+    let target = tokio::time::timeout(Duration::from_secs(10), own).await;
+    assert_eq!(target.unwrap(), 3);
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_know_its_container_is_told_by_its_process() {
+async fn the_container_of_an_agent_that_does_not_know_it_is_found_by_its_process() {
     let daemon = Daemon::start().with_pod().await;
     let mut agent = Agent::registered(&daemon.socket(), "").await;
     let state = wire::State {
@@ -342,7 +342,7 @@ async fn garbage_and_endless_frames_end_the_connection() {
 }
 
 #[tokio::test]
-async fn a_pod_that_takes_all_its_connections_keeps_out_nobody_elses_agent() {
+async fn a_pod_that_uses_all_its_connections_keeps_out_no_other_pods_agent() {
     let daemon = Daemon::start().with_pod().await;
     daemon.add_pod("q").await;
     let mut crowd = Vec::new();
@@ -353,7 +353,7 @@ async fn a_pod_that_takes_all_its_connections_keeps_out_nobody_elses_agent() {
     let mut other = Agent::registered(&daemon.socket_of("q"), "c").await;
     other.state(wire::Phase::Running, 1, 1).await;
     assert_eq!(daemon.phase().await, Phase::Agent(AgentPhase::Running));
-    // Its own agent comes again and again, as ever, and finds a place when there is one.
+    // Its own agent keeps trying, and gets in when there is room.
     drop(crowd);
     loop {
         let mut agent = Agent::connect(&daemon.socket()).await;
@@ -383,10 +383,10 @@ async fn directories_follow_the_pods() {
 }
 
 #[tokio::test]
-async fn listings_mend_what_nri_does_not() {
+async fn listings_repair_what_nri_misses() {
     let daemon = Daemon::start();
     let pods = |uids: &[&str]| uids.iter().map(|uid| PodUid::from(*uid)).collect::<BTreeSet<_>>();
-    // What could not be made at first is made with the next listing.
+    // A socket that could not be made at first is made with the next listing.
     let dir = daemon.dir.path().join("pods");
     fs::write(dir.join("p"), "in the way").unwrap();
     assert!(daemon.sockets.ensure(&"p".into()).is_err());
@@ -394,7 +394,7 @@ async fn listings_mend_what_nri_does_not() {
     daemon.sockets.listed(&pods(&["p"]));
     UnixStream::connect(daemon.socket()).await.unwrap();
 
-    // A pod that is missing once may be about to come; then it is gone.
+    // A pod that is missing once may be about to appear; if it is missing twice, it is gone.
     daemon.sockets.listed(&pods(&[]));
     daemon.sockets.listed(&pods(&["p"]));
     daemon.sockets.listed(&pods(&[]));

@@ -69,7 +69,7 @@ fn of_bytes(bytes: &[u8]) -> Result<Option<wire::Desired>, prost::DecodeError> {
 
 proptest! {
     #[test]
-    fn what_the_hub_wants_arrives_whole_or_not_at_all(groups in prop::collection::vec(group(), 0..4)) {
+    fn orders_of_the_hub_arrive_whole_or_not_at_all(groups in prop::collection::vec(group(), 0..4)) {
         let bytes = message(groups.clone()).encode_to_vec();
         let got = desired(of_bytes(&bytes).unwrap().unwrap());
         let known: Vec<_> = groups.iter().filter(|group| (0..=1).contains(&group.scope)).collect();
@@ -99,7 +99,7 @@ proptest! {
         }
     }
 
-    /// Bytes that nobody would send, and messages that were damaged on the way.
+    /// Random bytes, and damaged messages.
     #[test]
     fn any_bytes_are_an_error_or_a_value(
         garbage in prop::collection::vec(any::<u8>(), 0..200),

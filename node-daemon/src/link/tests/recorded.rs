@@ -25,7 +25,7 @@ async fn plays(protocol: u32, recording: &str) {
     let mut stream = hub.stream().await;
     let hello = stream.hello().await;
     assert!((hello.protocol_min..=hello.protocol_max).contains(&protocol));
-    // Of each message the target that it makes: generation, start and release.
+    // The target that each message makes: generation, start and release.
     let mut seen = Vec::new();
     for message in recorded::messages(recording) {
         let kind = wire::HubMessage::decode(&*message).unwrap().kind.unwrap();
@@ -51,7 +51,7 @@ async fn plays(protocol: u32, recording: &str) {
             }
         }
         if drains {
-            // It goes elsewhere, as it is asked to.
+            // It reconnects elsewhere, as asked.
             hub.stream().await.hello().await;
         }
     }

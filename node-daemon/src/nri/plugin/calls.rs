@@ -1,4 +1,4 @@
-//! What NRI calls the plugin for, and what it is answered.
+//! The calls that NRI makes, and the plugin's answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,14 +22,14 @@ const EVENTS: [wire::Event; 4] = [
     wire::Event::RemoveContainer,
 ];
 
-/// What has arrived of a snapshot that comes in parts.
+/// The parts of a snapshot that have arrived.
 #[derive(Default)]
 pub(super) struct Parts {
     pub(super) pods: Vec<wire::PodSandbox>,
     pub(super) containers: Vec<wire::Container>,
 }
 
-/// What is answered to one call.
+/// The answer to one call.
 pub(super) enum Answer {
     Result(Bytes),
     Unknown,
@@ -107,7 +107,7 @@ impl Plugin {
                 self.removed(request.container).await?;
                 Ok(Answer::of(&wire::RemoveContainerResponse {}))
             }
-            // containerd before 2.2 reports here what has methods of its own since.
+            // containerd before 2.2 reports here what has separate methods in later versions.
             "StateChange" => {
                 let request = wire::StateChangeEvent::decode(payload)?;
                 match request.event() {
@@ -151,7 +151,7 @@ impl Plugin {
             .into_iter()
             .filter_map(|(sandbox, container)| {
                 let pod = pods.get(&sandbox)?;
-                // With an agent or without: one that was left out would be taken for gone.
+                // With or without an agent: a container that is left out would count as gone.
                 let works = pod.supervised.contains(&container.name);
                 works.then(|| LiveContainer {
                     pod: pod.uid.clone(),
@@ -171,7 +171,7 @@ impl Plugin {
         self.workers
             .tell(Input::Synchronized { pods, containers })
             .await?;
-        // The driver may still be removing sockets; what is made now must come after.
+        // The driver may still be removing sockets; new ones must come after that.
         self.workers.mark().await?;
         self.sockets.retain(&uids);
         self.workers.health().nri(Ok(()));
@@ -187,7 +187,7 @@ impl Plugin {
         for removed in self.agent.prune(used) {
             match removed {
                 Ok(dir) => {
-                    info!(dir = %dir.display(), "agent of another version removed: no container has it")
+                    info!(dir = %dir.display(), "removed an agent of another version that no container uses")
                 }
                 Err(error) => warn!(%error, "cannot remove an agent of another version"),
             }
@@ -242,7 +242,7 @@ impl Plugin {
             warn!(
                 pod,
                 container = name,
-                "the worker gets no agent, it shares a pid namespace (hostPID or shareProcessNamespace): the event RestartNotSupervised says how its group restarts"
+                "the worker gets no agent because it shares a pid namespace (hostPID or shareProcessNamespace): the event RestartNotSupervised says how its group restarts"
             );
             // The listing through CRI shows it as a pod without agents.
             self.workers
@@ -250,8 +250,8 @@ impl Plugin {
                 .await?;
             return Ok(None);
         }
-        // It is made known with or without an agent: its end is evidence in both cases.
-        self.made_known(sandbox.id.into(), &pod, &container).await?;
+        // Announced with or without an agent: its end is evidence in both cases.
+        self.announce(sandbox.id.into(), &pod, &container).await?;
         let (pod, name, uid) = (&pod.name, &container.name, &pod.uid);
         if let Decision::Refuse(reason) = decision {
             warn!(
@@ -278,9 +278,9 @@ impl Plugin {
         Ok(Some(convert::adjustment(adjustment)))
     }
 
-    /// Has the driver take in this container and all facts before it: sockets of earlier sandboxes
-    /// are removed by then.
-    async fn made_known(&self, sandbox: SandboxId, pod: &Pod, container: &Container) -> Result<(), Closed> {
+    /// Makes the driver take in this container and all facts before it, so that sockets of earlier
+    /// sandboxes are removed.
+    async fn announce(&self, sandbox: SandboxId, pod: &Pod, container: &Container) -> Result<(), Closed> {
         self.workers.tell(Input::PodStarted(sandbox, pod.clone())).await?;
         let created = Input::Created {
             pod: pod.uid.clone(),

@@ -10,13 +10,13 @@ use tokio::net::UnixListener;
 
 use super::calls::recognised;
 use super::*;
-use crate::agents::AgentHost;
 use crate::agents::connection::Context;
 use crate::agents::hostkill::ProcKiller;
 use crate::agents::peer::ProcPeerCheck;
 use crate::health::Access;
 use crate::install::install;
 use crate::nri::inject;
+use crate::runtime::AgentHost;
 use crate::worker::driver::Driver;
 use crate::worker::facts::{Input, ListedContainer};
 use crate::worker::state::Table;
@@ -251,7 +251,7 @@ async fn a_worker_gets_its_agent_and_a_socket_that_listens() {
 }
 
 #[tokio::test]
-async fn agents_of_other_versions_stay_for_as_long_as_a_container_has_them() {
+async fn agents_of_other_versions_stay_while_a_container_uses_them() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     let adjust = setup.nri.create(pod("p"), container("worker", "")).await.unwrap();
@@ -260,7 +260,7 @@ async fn agents_of_other_versions_stay_for_as_long_as_a_container_has_them() {
     let mut worker = container("worker", "");
     worker.mounts = adjust.mounts;
     worker.mounts[0].source = used.to_string_lossy().into_owned();
-    // Whatever pod it is of.
+    // Of any pod.
     let mut plain = pod("p");
     plain.annotations.clear();
     let mut request = wire::SynchronizeRequest {
@@ -282,7 +282,7 @@ async fn agents_of_other_versions_stay_for_as_long_as_a_container_has_them() {
 }
 
 #[tokio::test]
-async fn others_start_as_they_are() {
+async fn other_containers_start_unchanged() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     assert_eq!(setup.nri.create(pod("p"), container("sidecar", "")).await, None);
@@ -303,7 +303,7 @@ async fn others_start_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_worker_that_shares_its_processes_is_left_to_whoever_restarts_containers() {
+async fn a_worker_that_shares_a_pid_namespace_restarts_by_its_container() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     let shared = || container("worker", "/proc/1/ns/pid");
@@ -322,22 +322,22 @@ async fn a_worker_that_shares_its_processes_is_left_to_whoever_restarts_containe
     };
     let exited = Input::Exited("id-of-worker".into(), ended);
     setup.workers.tell(exited).await.unwrap();
-    // Its end is told by the other table, with the generation that it had.
+    // The other table reports its end, with the generation that it had.
     assert_eq!(setup.workers.snapshot().await.unwrap(), []);
-    // Under a kernel of its own neither: no agent would be heard from there.
+    // Nor under a kernel of its own: no agent could report from there.
     let mut sandboxed = pod("q");
     sandboxed.runtime_handler = "kata-qemu".to_owned();
     assert_eq!(setup.nri.create(sandboxed, container("worker", "")).await, None);
 }
 
-/// A connection that hangs is given up, and a new one tells all there is.
+/// A connection that hangs is closed, and a new one reports everything.
 #[tokio::test]
 async fn a_message_that_stops_in_its_middle_ends_the_connection() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     // Between messages it may be quiet for any time.
     tokio::time::pause();
-    tokio::time::advance(PATIENCE * 100).await;
+    tokio::time::advance(IO_TIMEOUT * 100).await;
     tokio::time::resume();
     assert_eq!(setup.nri.create(pod("p"), container("sidecar", "")).await, None);
     setup.nri.stream.write_all(&[0, 0, 0, 1, 0, 0]).await.unwrap();
@@ -359,7 +359,7 @@ async fn sockets_go_with_their_pods() {
 }
 
 #[tokio::test]
-async fn older_runtimes_tell_by_state_change() {
+async fn older_runtimes_report_by_state_change() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     setup.nri.create(pod("p"), container("worker", "")).await.unwrap();
@@ -402,7 +402,7 @@ async fn a_snapshot_in_parts_is_taken_as_one() {
 async fn a_worker_that_runs_without_an_agent_is_not_lost_when_nri_comes_back() {
     let mut setup = setup().await;
     setup.nri.accept().await;
-    // Made while the plugin was away, and found by a listing.
+    // Created while the plugin was away, and found by a listing.
     let mark = setup.workers.mark().await.unwrap();
     let found = ListedContainer {
         pod: "p".into(),
@@ -423,7 +423,7 @@ async fn a_worker_that_runs_without_an_agent_is_not_lost_when_nri_comes_back() {
     };
     let _: wire::SynchronizeResponse = setup.nri.call("Synchronize", &synchronize).await;
     assert_eq!(setup.workers.snapshot().await.unwrap(), []);
-    // One that is really gone is.
+    // One that is really gone is lost.
     synchronize.containers.remove(0);
     let _: wire::SynchronizeResponse = setup.nri.call("Synchronize", &synchronize).await;
     let lost = setup.workers.snapshot().await.unwrap();
@@ -432,7 +432,7 @@ async fn a_worker_that_runs_without_an_agent_is_not_lost_when_nri_comes_back() {
 }
 
 #[tokio::test]
-async fn what_is_unknown_is_unimplemented_and_what_is_broken_is_said_to_be() {
+async fn unknown_methods_are_unimplemented_and_malformed_arguments_are_invalid() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     let code = |response: Response| response.status.unwrap().code;
@@ -446,7 +446,7 @@ async fn what_is_unknown_is_unimplemented_and_what_is_broken_is_said_to_be() {
     );
     let broken = setup.nri.raw(PLUGIN_SERVICE, "CreateContainer", vec![0xff]).await;
     assert_eq!(code(broken), ttrpc::INVALID_ARGUMENT);
-    // The connection is as good as before.
+    // The connection stays usable.
     assert!(
         setup
             .nri
@@ -457,7 +457,7 @@ async fn what_is_unknown_is_unimplemented_and_what_is_broken_is_said_to_be() {
 }
 
 #[tokio::test]
-async fn it_is_well_from_the_snapshot_to_the_end_of_the_connection() {
+async fn nri_works_from_the_snapshot_to_the_end_of_the_connection() {
     let mut setup = setup().await;
     let mut health = setup.workers.health().watch();
     setup.nri.accept().await;
@@ -475,7 +475,7 @@ async fn it_is_well_from_the_snapshot_to_the_end_of_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_connection_is_made_anew() {
+async fn a_lost_connection_is_opened_again() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     let path = setup.dir.path().join("nri.sock");
@@ -484,7 +484,7 @@ async fn a_lost_connection_is_made_anew() {
     drop(setup.nri);
     let mut again = Nri::of(&listener).await;
     again.accept().await;
-    // A frame beyond all reason ends this one as well, and only this one.
+    // A frame over the limit ends this one as well, and only this one.
     again
         .stream
         .write_all(&[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff])
@@ -493,9 +493,9 @@ async fn a_lost_connection_is_made_anew() {
     Nri::of(&listener).await.accept().await;
 }
 
-/// As if its pods were too large for one message: it takes the plugin, and gives it up at once.
+/// As if its pods were too large for one message: it accepts the plugin, and drops it at once.
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_tells_of_no_pods_is_tried_less_and_less_and_that_is_said() {
+async fn a_runtime_that_lists_no_pods_is_tried_less_and_less_and_that_is_reported() {
     let mut setup = setup().await;
     let health = setup.workers.health().clone();
     let path = setup.dir.path().join("nri.sock");
@@ -520,9 +520,9 @@ async fn a_runtime_that_tells_of_no_pods_is_tried_less_and_less_and_that_is_said
     assert!(health.has_nri());
 }
 
-/// Arguments that nobody would send, and ones that were damaged on the way, to every method.
+/// Random and damaged arguments, to every method.
 #[test]
-fn any_argument_is_answered_and_the_connection_is_as_good_as_before() {
+fn any_argument_is_answered_and_the_connection_stays_usable() {
     const METHODS: [&str; 7] = [
         "Configure",
         "Synchronize",

@@ -13,8 +13,8 @@ use crate::worker::types::{
 pub(super) struct Container {
     pub(super) id: ContainerId,
     pub(super) created: UnixNanos,
-    /// The same by the boot clock, worked out when the container was first listed: the wall clock
-    /// may be set later.
+    /// The same by the boot clock, computed when the container was first listed: the wall clock may
+    /// be set later.
     pub(super) began: BootNanos,
     pub(super) ended: Option<Ended>,
     /// The generation that it belongs to.
@@ -24,7 +24,7 @@ pub(super) struct Container {
 }
 
 impl Container {
-    /// It is no longer known: its incarnation, if it was reported.
+    /// The incarnation of a container that is no longer known, if it was reported.
     pub(super) fn gone_from(self, pod: &PodUid) -> Option<Incarnation> {
         self.reported.map(|_| Incarnation {
             pod: pod.clone(),
@@ -54,7 +54,7 @@ impl PodEntry {
         }
     }
 
-    /// Only what is on disk counts.
+    /// Assigns generations to containers. Only what is on disk counts.
     pub(super) fn assign(&mut self) {
         for (name, worker) in &mut self.workers {
             let Some(record) = self.records.get(name) else {
@@ -68,7 +68,7 @@ impl PodEntry {
         }
     }
 
-    /// Containers that are to end and are not being stopped yet.
+    /// Marks the containers that are to end as being stopped, and returns the newly marked ones.
     pub(super) fn stops(&mut self) -> Vec<ContainerId> {
         let mut stops = Vec::new();
         for (name, worker) in &mut self.workers {
@@ -98,7 +98,7 @@ impl PodEntry {
             let record = self.records.get(name);
             for (attempt, container) in &mut worker.containers {
                 if container.generation.is_none() && record.is_some_and(|record| *attempt < record.attempt) {
-                    // It ended, and was followed, before this daemon knew of it.
+                    // It ended and was replaced before this daemon knew of it.
                     continue;
                 }
                 let (phase, since) = match (container.ended, container.generation) {

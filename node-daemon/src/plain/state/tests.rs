@@ -55,11 +55,11 @@ struct Node {
     /// True while the pod is there.
     there: bool,
     now: i64,
-    /// How far the clock that is set is ahead of the one that is not.
+    /// How far the wall clock is ahead of the boot clock.
     ahead: i64,
     restarts: u64,
     stops: Vec<ContainerId>,
-    /// Asked for, and not carried out yet.
+    /// Requested, and not carried out yet.
     pending: Vec<ContainerId>,
     reports: BTreeMap<ContainerId, WorkerState>,
 }
@@ -144,7 +144,7 @@ impl Node {
         self.tell(input);
     }
 
-    /// The newest container ends. Containerd says so, or its event is lost.
+    /// The newest container ends. containerd reports that, or its event is lost.
     fn end(&mut self, exit: Exit, event: bool) {
         self.now += 1;
         let ended = Ended {
@@ -161,7 +161,7 @@ impl Node {
         }
     }
 
-    /// What the clock that is set shows.
+    /// The time by the wall clock.
     fn wall(&self) -> UnixNanos {
         UnixNanos(self.now + self.ahead)
     }
@@ -170,7 +170,7 @@ impl Node {
         self.containers.last().unwrap().ended.is_none()
     }
 
-    /// What was asked for is carried out.
+    /// Carries out the requested stops.
     fn stop(&mut self, event: bool) {
         for id in std::mem::take(&mut self.pending) {
             if self.runs() && self.containers.last().unwrap().id == id {
@@ -179,7 +179,7 @@ impl Node {
         }
     }
 
-    /// The daemon is killed, and another one comes up.
+    /// The daemon is killed, and another one starts.
     fn restart(&mut self) {
         self.restarts += 1;
         let records = self.memory.records.borrow().clone();
@@ -208,7 +208,7 @@ fn the_first_container_has_no_generation_until_it_is_named() {
 }
 
 #[test]
-fn a_container_of_an_older_generation_is_written_down_then_stopped_and_the_next_has_the_new_one() {
+fn a_container_of_an_older_generation_is_recorded_then_stopped_and_the_next_has_the_new_one() {
     let mut node = Node::running_at(0);
     node.tell(Input::Desired(vec![desired(1, 1)]));
     assert_eq!(node.stops, ["c0".into()]);
@@ -327,7 +327,7 @@ fn a_daemon_that_was_killed_in_the_middle_stops_nothing_twice() {
 }
 
 #[test]
-fn nothing_is_stopped_that_could_not_be_written_down() {
+fn nothing_is_stopped_that_could_not_be_recorded() {
     let mut node = Node::running_at(0);
     node.memory.full.set(true);
     let effects = node.tell(Input::Desired(vec![desired(1, 1)]));
@@ -383,7 +383,7 @@ fn an_end_that_overtakes_its_listing_counts() {
 }
 
 #[test]
-fn what_belongs_to_a_pod_that_is_gone_goes() {
+fn the_records_of_a_pod_that_is_gone_are_removed() {
     let mut node = Node::running_at(0);
     node.there = false;
     node.list();
@@ -402,7 +402,7 @@ fn what_belongs_to_a_pod_that_is_gone_goes() {
 #[derive(Debug, Clone)]
 enum Event {
     List,
-    /// The container crashes, and containerd says so or not.
+    /// The container crashes, and containerd reports that or not.
     Crash(bool),
     Kubelet,
     Stop(bool),
@@ -435,9 +435,9 @@ proptest! {
     fn every_container_is_stopped_for_a_later_generation_only_and_all_reach_it(events in events()) {
         let mut node = Node::running_at(0);
         let mut generation = 0;
-        // What the daemon has heard of while it knew its containers and could write.
-        let (mut heard, mut listed, mut told) = (0, true, true);
-        // The generation that was heard of when a container started: it is never stopped for that.
+        // The generation that the daemon received while it knew its containers and could write.
+        let (mut received, mut listed, mut ordered) = (0, true, true);
+        // The generation received when a container started: it is never stopped for that.
         let mut born: BTreeMap<ContainerId, u64> = BTreeMap::new();
         for event in events {
             let before = node.stops.len();
@@ -449,7 +449,7 @@ proptest! {
                 Event::Crash(event) => node.end(CRASHED, event),
                 Event::Kubelet if !node.runs() => {
                     node.start();
-                    born.insert(node.containers.last().unwrap().id.clone(), heard);
+                    born.insert(node.containers.last().unwrap().id.clone(), received);
                 }
                 Event::Kubelet => {}
                 Event::Stop(event) => node.stop(event),
@@ -461,16 +461,16 @@ proptest! {
                 Event::Adopt => node.adopt(generation),
                 Event::Restart => {
                     node.restart();
-                    (listed, told) = (false, false);
+                    (listed, ordered) = (false, false);
                 }
                 Event::Full(full) => {
                     node.memory.full.set(full);
                     listed &= !full;
                 }
             }
-            told |= matches!(event, Event::Order | Event::Repeat | Event::Adopt);
-            if listed && told {
-                heard = generation;
+            ordered |= matches!(event, Event::Order | Event::Repeat | Event::Adopt);
+            if listed && ordered {
+                received = generation;
             }
             for id in &node.stops[before..] {
                 prop_assert!(born.get(id).is_none_or(|born| *born < generation), "{id} stopped for {generation}");

@@ -1,4 +1,4 @@
-//! The way to the driver: a [`Handle`] sends it facts and questions.
+//! A [`Handle`] sends the driver facts and questions.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::plain::facts as plain;
 
 /// A new connection of an agent.
 pub(super) struct Arrival {
-    /// That it has registered.
+    /// The fact that it registered.
     pub(super) registered: Input,
     pub(super) link: LinkId,
     pub(super) version: String,
@@ -40,15 +40,15 @@ pub struct Closed;
 /// Why an agent's connection is not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum NotLinked {
-    /// Its socket is of another pod than its container.
-    #[error("the container is another pod's than the socket")]
+    /// Its socket belongs to another pod than its container.
+    #[error("the container belongs to another pod than the socket")]
     OtherPod,
     /// There is no driver.
     #[error(transparent)]
     Closed(#[from] Closed),
 }
 
-/// The way to the driver.
+/// Sends the driver facts and questions.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) inbox: mpsc::Sender<Message>,
@@ -73,7 +73,7 @@ impl Handle {
         self.send(Message::Plain(input)).await
     }
 
-    /// Tells the driver a fact, unless its inbox is full: then the fact comes back.
+    /// Tells the driver a fact, unless its inbox is full: the fact is then returned.
     ///
     /// # Errors
     /// `Ok(Some(_))` is the fact that found no room; an error means that the driver has stopped.
@@ -90,8 +90,7 @@ impl Handle {
     /// container is gone.
     ///
     /// # Errors
-    /// When the container is known to be another pod's, which changes nothing; and when the driver
-    /// has stopped.
+    /// When the container is known to belong to another pod, or when the driver has stopped.
     pub async fn linked(
         &self,
         registered: Input,
@@ -108,7 +107,7 @@ impl Handle {
         receiver.await.map_err(|_| Closed)?.ok_or(NotLinked::OtherPod)
     }
 
-    /// A connection of an agent has ended, with a reason unless the agent has ended it.
+    /// A connection of an agent has ended, with a reason unless the agent ended it.
     ///
     /// # Errors
     /// When the driver has stopped.
@@ -125,16 +124,15 @@ impl Handle {
     /// lower one.
     ///
     /// # Errors
-    /// When the driver has stopped; inside, when the epoch could not be written down: then nothing
-    /// may be done under it.
+    /// The outer error means that the driver has stopped. The inner one means that the epoch could
+    /// not be recorded, so nothing may be done under it.
     pub async fn welcomed(&self, epoch: Epoch) -> Result<io::Result<()>, Closed> {
         let (sender, receiver) = oneshot::channel();
         self.send(Message::Welcomed(epoch, sender)).await?;
         receiver.await.map_err(|_| Closed)
     }
 
-    /// All states as they are now, including those that waited to be reported, which no longer
-    /// wait.
+    /// All present states. Those that waited to be reported are among them, and no longer wait.
     ///
     /// # Errors
     /// When the driver has stopped.
@@ -160,7 +158,8 @@ impl Handle {
         &self.outbox
     }
 
-    /// Health of the container runtime, as seen by the senders of facts, and what they refuse.
+    /// Health of the container runtime, as seen by the senders of facts, and the count of refused
+    /// connections.
     #[must_use]
     pub fn health(&self) -> &Arc<Health> {
         &self.health

@@ -1,4 +1,4 @@
-//! What the driver logs: one line per decision that changes the world or tells of a change.
+//! The driver's log: one line per decision and per observed change.
 
 use tracing::{info, warn};
 
@@ -9,7 +9,7 @@ use super::handle::Arrival;
 use super::log_limit::LogLimit;
 
 impl Driver {
-    /// Logs what the effects of a fact are, within each pod's limit.
+    /// Logs the effects of a fact, within each pod's limit.
     pub(super) fn log(&mut self, effects: &Effects) {
         for (id, _, target) in &effects.targets {
             if let Some(left_out) = self.next_line(id) {
@@ -36,7 +36,8 @@ impl Driver {
         }
     }
 
-    /// An unknown pod is not logged: a State of its agent says more soon.
+    /// Logs that an agent has registered. An unknown pod is not logged: the agent's first State
+    /// says more.
     pub(super) fn log_arrival(&mut self, arrival: &Arrival) {
         let Input::Registered {
             id, pod, name, pid, ..
@@ -86,6 +87,6 @@ pub(super) fn log_stale(stale: &[StaleOrder]) {
         highest,
     } in stale
     {
-        warn!(%group, epoch = epoch.0, highest = highest.0, "desired state of a former leader ignored");
+        warn!(%group, epoch = epoch.0, highest = highest.0, "ignored desired state from a former leader");
     }
 }

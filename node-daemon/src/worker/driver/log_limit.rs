@@ -1,6 +1,6 @@
-//! Limits log lines about workers: agents, and how their workers end, cause them. Each pod has a
-//! burst and a rate, and so has each namespace, whose pods may come and go. What is left out is
-//! counted, and the count goes with the pod's next line.
+//! Limits log lines about workers: agents and failing workers cause them. Each pod has a burst and
+//! a rate, and so has each namespace, whose pods may come and go. Omitted lines are counted, and
+//! the pod's next line carries the count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,15 +20,15 @@ const OF_NAMESPACE: Rate = Rate {
     burst: 1024,
     every: Duration::from_millis(200),
 };
-/// Pods and namespaces that are told apart: more than a node has.
-const MOST: usize = 4096;
+/// Most pods and namespaces that are tracked: more than a node has.
+const MAX_TRACKED: usize = 4096;
 
-/// The limits of each pod and namespace. A pod's limit goes with the pod, and a quiet pod's goes
+/// The limits of each pod and namespace. A pod's limit is removed with the pod, and a quiet pod's
 /// when there are too many.
 #[derive(Debug, Default)]
 pub(super) struct LogLimit {
     pods: BTreeMap<PodUid, PodLimit>,
-    /// They outlive their pods: new pods bring a namespace no new lines.
+    /// They outlive their pods: new pods do not raise the limit of a namespace.
     namespaces: BTreeMap<String, RateLimit>,
 }
 
@@ -39,12 +39,12 @@ struct PodLimit {
 }
 
 impl LogLimit {
-    /// How many lines about this pod were left out before the next one; none if that is to be left
-    /// out, too.
+    /// How many lines about this pod were omitted before the next one; none if that is to be
+    /// omitted, too.
     pub(super) fn next(&mut self, namespace: &str, pod: &PodUid) -> Option<u64> {
-        if self.pods.len() >= MOST && !self.pods.contains_key(pod) {
+        if self.pods.len() >= MAX_TRACKED && !self.pods.contains_key(pod) {
             self.pods.retain(|_, of_pod| !of_pod.limit.is_full());
-            if self.pods.len() >= MOST {
+            if self.pods.len() >= MAX_TRACKED {
                 return None;
             }
         }
@@ -52,7 +52,7 @@ impl LogLimit {
             limit: RateLimit::new(OF_POD),
             left_out: 0,
         });
-        if of_pod.limit.try_take() && may_say(&mut self.namespaces, namespace) {
+        if of_pod.limit.try_take() && may_log(&mut self.namespaces, namespace) {
             return Some(std::mem::take(&mut of_pod.left_out));
         }
         of_pod.left_out += 1;
@@ -65,13 +65,13 @@ impl LogLimit {
     }
 }
 
-fn may_say(namespaces: &mut BTreeMap<String, RateLimit>, namespace: &str) -> bool {
+fn may_log(namespaces: &mut BTreeMap<String, RateLimit>, namespace: &str) -> bool {
     if let Some(limit) = namespaces.get_mut(namespace) {
         return limit.try_take();
     }
-    // Namespaces are as many as there are pods, or were of late.
+    // There are at most as many namespaces as there were pods recently.
     namespaces.retain(|_, limit| !limit.is_full());
-    if namespaces.len() >= MOST {
+    if namespaces.len() >= MAX_TRACKED {
         return false;
     }
     let mut limit = RateLimit::new(OF_NAMESPACE);
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_pod_that_makes_noise_fills_no_log_and_hides_no_other() {
+    async fn a_noisy_pod_does_not_fill_the_log_or_hide_others() {
         let mut lines = LogLimit::default();
         let (loud, quiet) = (PodUid::from("loud"), PodUid::from("quiet"));
         let written = (0..31_000).filter(|_| lines.next("ns", &loud).is_some()).count();
@@ -99,11 +99,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pods_that_come_and_go_are_not_remembered_for_ever() {
+    async fn pods_that_come_and_go_are_forgotten() {
         let mut lines = LogLimit::default();
-        for number in 0..3 * MOST {
+        for number in 0..3 * MAX_TRACKED {
             lines.next("ns", &PodUid::from(number.to_string()));
-            assert!(lines.pods.len() <= MOST);
+            assert!(lines.pods.len() <= MAX_TRACKED);
         }
         tokio::time::advance(OF_POD.every).await;
         assert_eq!(lines.next("ns", &"next".into()), Some(0));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pods_of_one_namespace_fill_no_log_by_coming_and_going_and_hide_no_other_namespace() {
+    async fn pods_that_come_and_go_do_not_fill_the_log_or_hide_other_namespaces() {
         let mut lines = LogLimit::default();
         let pods: Vec<PodUid> = (0..110).map(|number| PodUid::from(number.to_string())).collect();
         let mut written = 0;
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(lines.next("quiet", &"other".into()), Some(0));
         tokio::time::advance(OF_NAMESPACE.every).await;
         assert_eq!(lines.next("loud", &"new".into()), Some(1));
-        // Who is quiet for long is forgotten.
+        // A pod that is quiet for long is forgotten.
         tokio::time::advance(OF_NAMESPACE.every * OF_NAMESPACE.burst).await;
         lines.next("another", &"another".into());
         assert_eq!(lines.namespaces.len(), 1);

@@ -1,4 +1,4 @@
-//! What listings tell: all that there is at a moment, and so what is not there any more.
+//! Takes in listings: all that exists at a moment, and so what no longer exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ impl Table {
         self.stop_without_agents(effects);
     }
 
-    /// The listing that they are in follows.
+    /// Marks containers without their agent. The listing that they are in follows.
     pub(super) fn found_without_agents(&mut self, containers: Vec<LiveContainer>) {
         for LiveContainer {
             pod,
@@ -103,15 +103,15 @@ impl Table {
             .map(|listed| (listed.pod.clone(), listed.name.clone()))
             .collect();
         for listed in containers {
-            let heard = |worker: &Worker| {
+            let is_known = |worker: &Worker| {
                 worker.last.is_some() || worker.lost.is_some() || worker.released_without_agent().is_some()
             };
             if listed.ended.is_some()
-                && !self.workers.get(&listed.id).is_some_and(heard)
+                && !self.workers.get(&listed.id).is_some_and(is_known)
                 && live.contains(&(listed.pod.clone(), listed.name.clone()))
             {
-                // It ended before this daemon could know, and was replaced since: its end is no
-                // news, and the present container's agent tells more.
+                // It ended and was replaced before this daemon knew of it. Its end no longer
+                // matters: the agent of the present container reports more.
                 present.insert(listed.id);
                 continue;
             }
@@ -127,7 +127,7 @@ impl Table {
         self.stop_without_agents(effects);
     }
 
-    /// What was known to exist before `mark` and is not there any more has ended unseen.
+    /// Containers that were known before `mark` and no longer exist have ended unseen.
     fn lose_absent(
         &mut self,
         mark: u64,

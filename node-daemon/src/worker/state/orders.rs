@@ -1,11 +1,11 @@
-//! What the control plane wants of the workers, and what their agents are sent.
+//! Takes in the control plane's orders, and derives the targets of agents.
 
 use super::super::facts::Effects;
 use super::super::plan;
 use super::super::types::{ContainerId, Desired, Incarnation, StaleOrder};
 use super::Table;
 
-/// Groups that are remembered before any of their pods is known here.
+/// Most groups that are remembered while none of their pods is known here.
 const MAX_GROUPS: usize = 10_000;
 
 impl Table {
@@ -23,7 +23,7 @@ impl Table {
             .collect();
         let highest = self.epoch_of(&group);
         if highest > desired.epoch {
-            // The sender has to learn of the higher epoch: report it, with a new revision.
+            // The sender must learn of the higher epoch: report it, with a new revision.
             effects.stale.push(StaleOrder {
                 group,
                 epoch: desired.epoch,

@@ -10,17 +10,17 @@ use super::Table;
 pub(super) struct PodEntry {
     pub(super) pod: Pod,
     pub(super) sandboxes: BTreeSet<SandboxId>,
-    /// Listed at this tick: from then on its absence from a later listing means that it is gone.
+    /// First listed at this tick: its absence from a later listing means that it is gone.
     pub(super) listed: Option<u64>,
     /// By container name, the last generation for which a container without its agent was stopped,
     /// or at which its group ran beside it.
     pub(super) stopped: BTreeMap<String, Generation>,
 }
 
-/// What has shown a pod.
+/// How the daemon learned of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PodSource {
-    /// A listing, or NRI's whole picture.
+    /// A listing through CRI, or NRI's complete one.
     Listing,
     /// A single event.
     Event,

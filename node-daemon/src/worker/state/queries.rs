@@ -1,4 +1,4 @@
-//! What the table is asked.
+//! Read access to the table.
 
 use std::collections::BTreeSet;
 

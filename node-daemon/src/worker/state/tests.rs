@@ -152,7 +152,7 @@ fn nothing_is_reported_before_the_agent_speaks() {
 }
 
 #[test]
-fn a_container_stays_its_pods_whoever_speaks_for_it() {
+fn a_container_keeps_its_pod_whichever_agent_registers() {
     let mut table = with_worker(agent(AgentPhase::Running, 0, 1));
     table.apply(Input::PodStarted(sandbox("q"), pod("q")), UnixNanos(10));
     let before = table.snapshot();
@@ -164,13 +164,13 @@ fn a_container_stays_its_pods_whoever_speaks_for_it() {
         assert_eq!(table.apply(input, UnixNanos(20)), Effects::default());
     }
     assert_eq!(table.snapshot(), before);
-    // Its own one is listened to as before.
+    // Its own agent is served as before.
     let effects = table.apply(state("c", 1, agent(AgentPhase::Parked, 0, 2)), UnixNanos(30));
     assert_eq!(phases(&effects), [Phase::Agent(AgentPhase::Parked)]);
 }
 
 #[test]
-fn an_agent_that_comes_before_its_pod_is_known_is_not_lost() {
+fn an_agent_that_registers_before_its_pod_is_known_is_not_lost() {
     let mut table = Table::new(BASE);
     table.apply(Input::Desired(vec![desired(1, 3, true)]), UnixNanos(0));
     table.apply(registered("p", "c", 1), UnixNanos(0));
@@ -204,7 +204,7 @@ fn a_link_that_goes_down_unlinks_and_keeps_the_rest() {
         (report.generation, report.counter, report.since),
         (Generation(7), 7, UnixNanos(99))
     );
-    // A registration says nothing yet of the worker's state.
+    // A registration does not show the worker's state.
     assert!(
         table
             .apply(registered("p", "c", 2), UnixNanos(100))
@@ -235,7 +235,7 @@ fn the_newest_link_wins() {
 }
 
 #[test]
-fn stale_and_repeated_states_are_no_news() {
+fn stale_and_repeated_states_are_not_reported() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 5));
     assert!(
         table
@@ -311,12 +311,12 @@ fn exits_of_other_containers_are_not_ours() {
 }
 
 #[test]
-fn an_agent_has_no_generation_that_it_was_not_told() {
+fn an_agent_has_no_generation_that_it_was_not_sent() {
     let counts = |table: &Table| {
         let state = table.snapshot().remove(0);
         (state.generation.0, state.counter)
     };
-    // Of before this daemon: it may know more than anybody else.
+    // From before this daemon: it may know more than anything else does.
     let mut table = with_worker(agent(AgentPhase::Running, 7, 1));
     assert_eq!(counts(&table), (7, 7));
     table.apply(
@@ -326,14 +326,14 @@ fn an_agent_has_no_generation_that_it_was_not_told() {
     assert_eq!(counts(&table), (7, 7));
     table.apply(state("c", 1, agent(AgentPhase::Parked, 9, 3)), UnixNanos(0));
     assert_eq!(counts(&table), (7, 7));
-    // Should that be true after all, it is once this daemon has heard of it too.
+    // If that is true after all, it counts once this daemon has received the order, too.
     let effects = table.apply(Input::Desired(vec![desired(9, 9, false)]), UnixNanos(0));
     assert_eq!(effects.reports.len(), 1);
     assert_eq!(counts(&table), (9, 9));
 }
 
 #[test]
-fn the_host_kills_where_the_agent_may_not() {
+fn the_host_kills_if_the_agent_may_not() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     let stuck = AgentState {
         needs_host_kill: true,
@@ -348,7 +348,7 @@ fn the_host_kills_where_the_agent_may_not() {
     };
     let effects = table.apply(state("c", 1, stuck), UnixNanos(0));
     assert_eq!((effects.kills, effects.spared), (vec![ask], vec![]));
-    // The next worker runs: whatever is under way has to end.
+    // The next worker runs: any kill under way has to end.
     let effects = table.apply(state("c", 1, agent(AgentPhase::Running, 2, 3)), UnixNanos(0));
     assert_eq!((effects.kills, effects.spared), (vec![], vec!["c".into()]));
     let effects = table.apply(state("c", 1, agent(AgentPhase::Running, 2, 4)), UnixNanos(0));
@@ -370,13 +370,13 @@ fn ended_incarnations_are_kept_within_bounds() {
 }
 
 #[test]
-fn a_heartbeat_is_reported_as_the_agent_says_and_not_while_it_is_out_of_sight() {
+fn a_heartbeat_is_reported_as_the_agent_says_and_not_while_it_is_unlinked() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     let hung = AgentState {
         heartbeat: Heartbeat::Missed,
         ..agent(AgentPhase::Running, 1, 2)
     };
-    let said = |effects: &Effects| -> Vec<_> {
+    let heartbeats = |effects: &Effects| -> Vec<_> {
         effects
             .reports
             .iter()
@@ -384,20 +384,20 @@ fn a_heartbeat_is_reported_as_the_agent_says_and_not_while_it_is_out_of_sight() 
             .collect()
     };
     assert_eq!(
-        said(&table.apply(state("c", 1, hung.clone()), UnixNanos(20))),
+        heartbeats(&table.apply(state("c", 1, hung.clone()), UnixNanos(20))),
         [(RUNNING, Heartbeat::Missed)]
     );
     assert_eq!(
-        said(&table.apply(Input::LinkDown("c".into(), LinkId(1)), UnixNanos(30))),
+        heartbeats(&table.apply(Input::LinkDown("c".into(), LinkId(1)), UnixNanos(30))),
         [(Phase::Unlinked(None), Heartbeat::Well)]
     );
     table.apply(registered("p", "c", 2), UnixNanos(40));
     assert_eq!(
-        said(&table.apply(state("c", 2, hung), UnixNanos(50))),
+        heartbeats(&table.apply(state("c", 2, hung), UnixNanos(50))),
         [(RUNNING, Heartbeat::Missed)]
     );
     assert_eq!(
-        said(&table.apply(state("c", 2, agent(AgentPhase::Running, 1, 3)), UnixNanos(60))),
+        heartbeats(&table.apply(state("c", 2, agent(AgentPhase::Running, 1, 3)), UnixNanos(60))),
         [(RUNNING, Heartbeat::Well)]
     );
 }

@@ -2,10 +2,9 @@
 //! them once it is back, and CRI until then. They run although they were never released, and they
 //! obey no order.
 //!
-//! They are left alone until their group stops, or their own worker restarts. Then one container of
-//! a worker is stopped from outside for a generation, until it has ended, and the kubelet starts it
-//! again, with the agent. If that does not help, the group is recreated as if nothing had been
-//! tried.
+//! They are left unchanged until their group stops, or their own worker restarts. Then one
+//! container of a worker is stopped from outside per generation, until it has ended, and the
+//! kubelet starts it again, with the agent. If that does not help, the group is recreated.
 
 use lockstep_mutants::mutant;
 
@@ -22,7 +21,7 @@ impl Table {
         worker.is_some_and(|worker| worker.without_agent)
     }
 
-    /// Stops those whose group, or own worker, may not run now.
+    /// Stops the workers without an agent whose group, or own worker, must not run now.
     pub(super) fn stop_without_agents(&mut self, effects: &mut Effects) {
         for id in self.without_agents() {
             let Some(worker) = self.workers.get(&id) else {
@@ -49,7 +48,7 @@ impl Table {
         self.stop_without_agents(effects);
     }
 
-    /// The stop of this container was not begun. A later fact asks for it again.
+    /// The stop of this container did not start. A later fact asks for it again.
     pub fn not_stopped(&mut self, id: &ContainerId) {
         if let Some(worker) = self.workers.get_mut(id) {
             worker.stopping = false;
@@ -67,7 +66,7 @@ impl Table {
         live.map(|(id, _)| id.clone()).collect()
     }
 
-    /// What is wanted of a worker that has no agent to tell.
+    /// The order for a worker without an agent.
     fn order(&self, worker: &Worker, desired: &Desired) -> Order {
         mutant!(StopWithoutRestart => Order::Stop(desired.generation));
         if !desired.release {
@@ -89,8 +88,8 @@ impl Table {
         held.map_or(Order::Run(desired.generation), Order::Stop)
     }
 
-    /// One container is stopped for a generation until it has ended, and no other in its place.
-    /// None is stopped for a generation at which its group has run, or for a lower one.
+    /// Stops one container per generation until it has ended, and no other in its place. None is
+    /// stopped for a generation at which its group has run, or for a lower one.
     fn obey(&mut self, id: &ContainerId, order: Order, effects: &mut Effects) {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
@@ -132,7 +131,8 @@ impl Worker {
         }
     }
 
-    /// The same for one that has ended. While its exit is unknown, it may have ended well.
+    /// The same, for a container that ended with a known exit: with an unknown one, it may have
+    /// succeeded.
     pub(super) fn released_at(&self) -> Option<Generation> {
         let exit = self.lost?.ended.exit;
         self.released_without_agent().filter(|_| exit != Exit::UNKNOWN)
@@ -142,11 +142,12 @@ impl Worker {
 /// What the group of a container without its agent did while that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PeerState {
-    /// This daemon has not heard.
+    /// Not known to this daemon.
     Unknown,
-    /// It was released at this generation, last.
+    /// It was last released at this generation.
     Released(Generation),
-    /// It stopped, and this container was to be stopped with it: how that ends tells nothing.
+    /// It stopped, and this container was to be stopped with it: the container's exit then means
+    /// nothing.
     Stopped,
 }
 
@@ -158,7 +159,7 @@ impl PeerState {
     }
 }
 
-/// What is wanted of a worker without an agent.
+/// An order for a worker without an agent.
 #[derive(Debug, Clone, Copy)]
 enum Order {
     /// To run: its group does, at this generation.

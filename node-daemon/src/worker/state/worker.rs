@@ -17,8 +17,7 @@ pub(super) struct Link {
 pub(super) struct Worker {
     pub(super) pod: PodUid,
     pub(super) name: String,
-    /// Known to exist at this tick: from then on its absence from a later listing means that it is
-    /// gone.
+    /// First known to exist at this tick: its absence from a later listing means that it is gone.
     pub(super) seen: Option<u64>,
     /// It was made without the agent that it should have.
     pub(super) without_agent: bool,
@@ -32,7 +31,7 @@ pub(super) struct Worker {
     /// When the last link went down.
     pub(super) down_since: UnixNanos,
     pub(super) last: Option<AgentState>,
-    /// The highest that its agent can know of.
+    /// The highest values that its agent can know.
     pub(super) limits: Option<AgentLimits>,
     pub(super) lost: Option<Loss>,
     pub(super) reported: Option<WorkerState>,
@@ -104,8 +103,8 @@ pub(super) struct Loss {
     pub(super) detail: &'static str,
 }
 
-/// The highest generation and counter that an agent can know of: those that it knew when this
-/// daemon first heard of it, and those that it was sent since. Higher values are made up, and are
+/// The highest generation and counter that an agent can know of: those that it knew when it first
+/// reported to this daemon, and those that it was sent since. Higher values are made up, and are
 /// clamped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AgentLimits {

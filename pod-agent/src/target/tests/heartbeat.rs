@@ -1,4 +1,4 @@
-//! Workers that are asked for heartbeats.
+//! Workers that must give heartbeats.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn a_worker_that_does_not_run_has_no_heartbeat() {
 }
 
 #[test]
-fn a_heartbeat_that_is_asked_for_no_more_is_not_missed() {
+fn a_heartbeat_that_is_no_longer_required_is_not_missed() {
     let mut bench = watched();
     bench.step(Input::Heartbeat(Heartbeat::Missed));
     bench.step(Input::Target(released(0)));
@@ -64,7 +64,7 @@ fn a_heartbeat_that_is_asked_for_no_more_is_not_missed() {
 }
 
 #[test]
-fn a_worker_that_was_told_to_go_has_other_things_to_do_than_to_give_heartbeats() {
+fn a_worker_that_is_asked_to_exit_need_not_give_heartbeats() {
     let mut bench = watched();
     bench.step(signal(libc::SIGTERM));
     assert_eq!(bench.machine.heartbeat_timeout(), Duration::ZERO);

@@ -1,9 +1,9 @@
-//! Told to go: by the kubelet, by the runtime, or by any other sender of signals.
+//! Requests to exit: by the kubelet, by the runtime, or by any other sender of signals.
 
 use super::*;
 
 #[test]
-fn told_to_go_without_a_worker() {
+fn asked_to_exit_without_a_worker() {
     type Named = (&'static str, fn() -> Bench);
     let benches: [Named; 3] = [
         ("fresh", Bench::fresh),
@@ -32,7 +32,7 @@ fn told_to_go_without_a_worker() {
 }
 
 #[test]
-fn told_to_go_with_a_worker() {
+fn asked_to_exit_with_a_worker() {
     for (end, code) in [(Exit::Code(0), 0), (Exit::Code(3), 3), (Exit::Signal(15), 143)] {
         let mut bench = Bench::running(3);
         assert_eq!(
@@ -71,7 +71,7 @@ fn other_signals_are_passed_on_and_change_nothing() {
 }
 
 #[test]
-fn an_agent_that_was_stopped_goes_on() {
+fn an_agent_that_was_stopped_continues() {
     let mut bench = Bench::running(3);
     let signo = libc::SIGCONT;
     assert_eq!(
@@ -109,7 +109,7 @@ fn with_grace() -> Bench {
 }
 
 #[test]
-fn a_worker_that_survives_the_signal_is_looked_after_again() {
+fn a_worker_that_survives_the_signal_is_supervised_again() {
     let mut bench = with_grace();
     bench.step(Input::Target(Target {
         heartbeat_timeout: Duration::from_secs(1),
@@ -142,7 +142,7 @@ fn without_an_order_it_runs_on_as_before() {
         ..released(3)
     }));
     bench.step(signal(libc::SIGTERM));
-    assert!(bench.machine.status().detail.contains("told to go"));
+    assert!(bench.machine.status().detail.contains("asked to exit"));
     bench.tick(3_630_000);
     assert_eq!(
         (bench.state(), bench.machine.deadline()),
@@ -160,14 +160,14 @@ fn without_an_order_it_runs_on_as_before() {
 }
 
 #[test]
-fn where_the_grace_is_not_known_it_is_not_guessed() {
+fn an_unknown_grace_is_not_guessed() {
     let mut bench = Bench::running(3);
     bench.step(signal(libc::SIGTERM));
     assert_eq!(bench.machine.deadline(), None);
 }
 
 #[test]
-fn told_to_go_while_stopping() {
+fn asked_to_exit_while_stopping() {
     let mut bench = Bench::stopping(3);
     assert_eq!(bench.acts(signal(libc::SIGTERM)), [Action::Report]);
     assert_eq!(bench.acts(Input::Target(released(3))), [Action::Report]);

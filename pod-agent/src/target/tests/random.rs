@@ -26,7 +26,7 @@ struct World {
     worker: bool,
     others: bool,
     startable: bool,
-    told_to_go: bool,
+    asked_to_exit: bool,
     exit: Option<i32>,
     started: BTreeSet<Generation>,
     obeyed: Target,
@@ -39,7 +39,7 @@ impl World {
             worker: false,
             others: false,
             startable,
-            told_to_go: false,
+            asked_to_exit: false,
             exit: None,
             started: BTreeSet::new(),
             obeyed: Target::default(),
@@ -50,7 +50,9 @@ impl World {
         match event {
             Event::Order(target) => {
                 let status = self.bench.machine.status();
-                if target.epoch >= status.epoch && target.generation >= status.generation && !self.told_to_go
+                if target.epoch >= status.epoch
+                    && target.generation >= status.generation
+                    && !self.asked_to_exit
                 {
                     self.obeyed = target.clone();
                 }
@@ -67,7 +69,7 @@ impl World {
                 self.reap();
             }
             Event::Signal(signo, outside) => {
-                self.told_to_go |= signo == libc::SIGTERM || outside && signo != libc::SIGCONT;
+                self.asked_to_exit |= signo == libc::SIGTERM || outside && signo != libc::SIGCONT;
                 self.feed(Input::Signal { signo, outside });
             }
             Event::Wait(millis) => {
@@ -132,7 +134,7 @@ impl World {
 
     fn start(&mut self, generation: Generation) {
         assert!(!self.worker && !self.others, "two generations at once");
-        assert!(!self.told_to_go, "a start after the order to go");
+        assert!(!self.asked_to_exit, "a start after the request to exit");
         assert!(
             self.obeyed.release && self.obeyed.generation == generation,
             "not released"
@@ -173,7 +175,7 @@ impl World {
                 self.happen(Event::Empties);
             }
         }
-        if self.exit.is_none() && !self.told_to_go {
+        if self.exit.is_none() && !self.asked_to_exit {
             assert_eq!(self.bench.state(), (Phase::Parked, next.generation.0));
             self.happen(Event::Order(Target {
                 release: true,

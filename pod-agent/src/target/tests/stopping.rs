@@ -47,7 +47,7 @@ fn a_release_that_came_while_stopping_starts_at_once() {
 }
 
 #[test]
-fn what_may_not_be_killed_is_reported_until_it_is_gone() {
+fn processes_that_may_not_be_killed_are_reported_until_they_are_gone() {
     let mut bench = Bench::stopping(3);
     bench.tick(5_000);
     let report = KillReport {
@@ -59,7 +59,7 @@ fn what_may_not_be_killed_is_reported_until_it_is_gone() {
     let status = bench.machine.status();
     assert!(status.needs_host_kill);
     let asked = at(bench.now).boot;
-    assert_eq!(status.host_kill_before, asked, "what starts later is not meant");
+    assert_eq!(status.host_kill_before, asked, "what starts later is not covered");
     assert_eq!(status.detail, "not permitted to kill pid 7");
     for _ in 0..50 {
         let deadline = bench.machine.deadline().expect("keeps trying");
@@ -67,8 +67,7 @@ fn what_may_not_be_killed_is_reported_until_it_is_gone() {
         bench.now = deadline;
         assert_eq!(bench.acts(Input::Tick), [Action::Kill { all: false }]);
     }
-    // What it has started since, nobody has been asked to kill: so it asks again, but not all the
-    // time.
+    // The request does not cover what it has started since: so it asks again, but not all the time.
     assert_eq!(bench.acts(Input::Killed(report.clone())), [Action::Report]);
     let again = bench.machine.status().host_kill_before;
     assert_eq!(again, at(bench.now).boot);
@@ -86,7 +85,7 @@ fn what_may_not_be_killed_is_reported_until_it_is_gone() {
 }
 
 #[test]
-fn how_the_worker_failed_is_said_before_what_it_left_behind() {
+fn the_failure_is_reported_before_the_leftovers() {
     let report = KillReport {
         denied: true,
         note: "not permitted to kill pid 7".into(),
@@ -113,7 +112,7 @@ fn how_the_worker_failed_is_said_before_what_it_left_behind() {
 }
 
 #[test]
-fn what_outlives_sigkill_is_reported() {
+fn processes_that_outlive_sigkill_are_reported() {
     for (forking, unseen) in [(false, false), (true, false), (false, true)] {
         let mut bench = Bench::stopping(3);
         bench.tick(5_000);
@@ -140,9 +139,9 @@ fn what_outlives_sigkill_is_reported() {
         assert_eq!(
             status.needs_host_kill,
             forking || unseen,
-            "nobody can do more than SIGKILL to a process that has got it"
+            "no more can be done to a process that has got SIGKILL"
         );
         bench.now = bench.machine.deadline().expect("keeps trying");
-        assert_eq!(bench.step(Input::Tick).len(), 1, "said once");
+        assert_eq!(bench.step(Input::Tick).len(), 1, "logged once");
     }
 }

@@ -18,7 +18,7 @@ impl FakeProc {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// One whose kernel lists children.
+    /// A `/proc` whose kernel lists children.
     pub(in crate::agents::hostkill) fn with_children() -> Self {
         let proc = Self::new();
         fs::create_dir(proc.path().join("thread-self")).unwrap();
@@ -30,7 +30,7 @@ impl FakeProc {
         self.0.path()
     }
 
-    /// What a thread of a process says of its children.
+    /// Sets the list of children of a thread.
     pub(in crate::agents::hostkill) fn lists(&self, pid: i32, thread: i32, children: &str) {
         let thread = self.path().join(format!("{pid}/task/{thread}"));
         fs::create_dir_all(&thread).unwrap();
@@ -44,7 +44,7 @@ impl FakeProc {
         (pids, below.is_whole)
     }
 
-    /// A child of the agent's.
+    /// Adds a child of the agent.
     pub(in crate::agents::hostkill) fn add(&self, pid: i32, started: Ticks) {
         self.put(pid, &stat(pid, 'S', AGENT, started), &format!("0::/pod1/{ID}\n"));
     }
@@ -76,7 +76,7 @@ fn container(proc: &FakeProc) {
 }
 
 #[test]
-fn what_descends_from_the_agent_is_found_and_exec_sessions_are_not() {
+fn descendants_of_the_agent_are_found_and_exec_sessions_are_not() {
     let proc = FakeProc::new();
     container(&proc);
     assert_eq!(proc.below(), (vec![11, 12, 13], true));
@@ -101,7 +101,7 @@ fn an_agent_that_is_gone_has_nothing_below_it() {
 }
 
 #[test]
-fn where_something_has_ended_meanwhile_there_may_be_more() {
+fn a_process_that_ends_during_a_look_makes_it_incomplete() {
     let proc = FakeProc::with_children();
     container(&proc);
     proc.put(14, &stat(14, 'Z', AGENT, 1), &format!("0::/pod1/{ID}\n"));
@@ -115,16 +115,16 @@ fn where_something_has_ended_meanwhile_there_may_be_more() {
 }
 
 #[test]
-fn a_look_ends_whatever_there_is_to_see() {
+fn every_look_ends() {
     let proc = FakeProc::with_children();
     proc.put(AGENT, &stat(AGENT, 'S', 5, 1), &format!("0::/pod1/{ID}\n"));
-    // A chain without end, by the same numbers again; and more children than are read.
+    // An endless chain of the same PIDs, and more children than are read.
     container_of_one(&proc, 11, "12 ");
     container_of_one(&proc, 12, "11 4242 ");
     proc.lists(AGENT, AGENT, "11 ");
     assert_eq!(proc.below(), (vec![11, 12], true));
 
-    let many: Vec<i32> = (10_000..10_000 + MOST as i32).collect();
+    let many: Vec<i32> = (10_000..10_000 + MAX_READS as i32).collect();
     for pid in &many {
         container_of_one(&proc, *pid, "");
     }
@@ -132,7 +132,7 @@ fn a_look_ends_whatever_there_is_to_see() {
     proc.lists(AGENT, AGENT, &listed);
     let (found, is_whole) = proc.below();
     assert!(
-        found.len() > MOST / 4 && found.len() <= MOST / 2,
+        found.len() > MAX_READS / 4 && found.len() <= MAX_READS / 2,
         "{}",
         found.len()
     );
@@ -141,7 +141,7 @@ fn a_look_ends_whatever_there_is_to_see() {
     // As many threads.
     proc.lists(AGENT, AGENT, "");
     assert_eq!(proc.below(), (vec![], true));
-    for thread in 0..MOST as i32 {
+    for thread in 0..MAX_READS as i32 {
         proc.lists(AGENT, 1_000_000 + thread, "");
     }
     assert_eq!(proc.below(), (vec![], false));
@@ -153,12 +153,12 @@ fn container_of_one(proc: &FakeProc, pid: i32, children: &str) {
 }
 
 #[test]
-fn a_number_that_is_cut_off_is_none() {
+fn a_truncated_pid_is_ignored() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let many: String = (1_000_000..1_020_000).map(|pid| format!("{pid} ")).collect();
     fs::write(file.path(), &many).unwrap();
     let read = numbers(file.path()).unwrap();
-    assert_eq!(read.len() as u64, LONGEST / 8);
+    assert_eq!(read.len() as u64, MAX_LIST / 8);
     fs::write(file.path(), &many[1..]).unwrap();
     assert!(
         numbers(file.path()).unwrap()[1..]
@@ -170,13 +170,12 @@ fn a_number_that_is_cut_off_is_none() {
 }
 
 #[test]
-fn what_was_started_later_lives_unless_it_comes_of_what_dies() {
+fn later_processes_survive_unless_a_doomed_one_started_them() {
     let mut doomed = BTreeSet::new();
-    // 11 was asked to be killed and forks 12 meanwhile; 13 was started in the tick of the ask.
+    // 11 is to be killed and forks 12 meanwhile; 13 was started in the tick of the request.
     let below = of(&[(11, 10, 7), (13, 10, 8), (12, 11, 9)]);
     assert_eq!(select_doomed(&below, 8, &mut doomed), [(11, 7), (12, 9)]);
-    // 11 has died, 12 is the agent's now; 14 is the next worker's, and 11 has become another's
-    // number.
+    // 11 has died, 12 is the agent's now; 14 is the next worker's, and another process has PID 11.
     let below = of(&[(11, 10, 20), (12, 10, 9), (14, 11, 21)]);
     assert_eq!(select_doomed(&below, 8, &mut doomed), [(12, 9)]);
     let below = of(&[(11, 10, 20), (14, 11, 21)]);
@@ -200,9 +199,9 @@ fn a_command_may_look_like_anything() {
 }
 
 proptest! {
-    /// A process calls itself what it likes.
+    /// A process may choose any name.
     #[test]
-    fn no_name_hides_a_process_or_makes_another_of_it(
+    fn no_command_name_confuses_the_parser(
         name in "[ ()RSZX0-9]{0,15}|\\PC{0,15}|.{0,15}",
         state in prop::sample::select(vec!['R', 'S', 'D', 'Z', 'X']),
         parent in any::<i32>(),

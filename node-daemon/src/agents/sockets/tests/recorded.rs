@@ -4,7 +4,7 @@
 use super::*;
 use crate::recorded;
 
-/// What the first version knows of a target.
+/// The fields of a target that the first version knows.
 #[derive(Clone, PartialEq, prost::Message)]
 struct OldTarget {
     #[prost(uint64, tag = "1")]

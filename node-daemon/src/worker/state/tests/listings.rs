@@ -1,4 +1,4 @@
-//! What containerd's listings tell of containers and pods.
+//! What containerd's listings show of containers and pods.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn a_listing_finds_what_ended_unseen() {
 }
 
 #[test]
-fn a_listing_says_nothing_of_what_came_after_it_began() {
+fn a_listing_does_not_cover_what_appeared_after_it_began() {
     let mut table = Table::new(BASE);
     let mark = table.mark();
     table.apply(Input::PodStarted(sandbox("p"), pod("p")), UnixNanos(0));
@@ -44,7 +44,7 @@ fn a_container_in_creation_may_be_missing_from_any_listing() {
         table.apply(listed(mark, &["p"], &[]), UnixNanos(0)),
         Effects::default()
     );
-    // NRI says so if the creation fails.
+    // NRI reports it if the creation fails.
     assert_eq!(
         table.apply(Input::Removed("c".into()), UnixNanos(0)).dropped,
         ["c".into()]
@@ -67,7 +67,7 @@ fn pods_go_with_their_last_sandbox() {
 }
 
 #[test]
-fn synchronizing_is_the_whole_picture() {
+fn synchronizing_is_complete() {
     let mut table = with_worker(agent(AgentPhase::Running, 2, 1));
     table.apply(registered("unknown", "x", 7), UnixNanos(0));
     let effects = table.apply(
@@ -83,7 +83,7 @@ fn synchronizing_is_the_whole_picture() {
 }
 
 #[test]
-fn a_container_that_was_replaced_before_this_daemon_heard_of_it_is_no_news() {
+fn a_container_that_was_replaced_before_this_daemon_knew_of_it_is_not_reported() {
     let mut table = Table::new(BASE);
     let dead = ("old", Some((exit(128), 40)));
     let seen = table.apply(listed(0, &["p"], &[dead, ("new", None)]), UnixNanos(50));
@@ -95,7 +95,7 @@ fn a_container_that_was_replaced_before_this_daemon_heard_of_it_is_no_news() {
     let again = table.apply(listed(mark, &["p"], &[dead, ("new", None)]), UnixNanos(70));
     assert_eq!(phases(&again), []);
 
-    // Nobody has taken its place yet.
+    // No container has replaced it yet.
     let mut table = Table::new(BASE);
     let alone = table.apply(listed(0, &["p"], &[dead]), UnixNanos(50));
     assert_eq!(phases(&alone), [Phase::Lost(exit(128))]);
@@ -103,13 +103,13 @@ fn a_container_that_was_replaced_before_this_daemon_heard_of_it_is_no_news() {
     let replaced = table.apply(listed(mark, &["p"], &[dead, ("new", None)]), UnixNanos(60));
     assert_eq!(phases(&replaced), []);
 
-    // Its agent was heard.
+    // Its agent had reported.
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     let ended = [("c", Some((exit(137), 40))), ("new", None)];
     let mark = table.mark();
-    let heard = table.apply(listed(mark, &["p"], &ended), UnixNanos(50));
-    assert_eq!(phases(&heard), [Phase::Lost(exit(137))]);
-    assert_eq!(heard.reports[0].generation, Generation(1));
+    let found = table.apply(listed(mark, &["p"], &ended), UnixNanos(50));
+    assert_eq!(phases(&found), [Phase::Lost(exit(137))]);
+    assert_eq!(found.reports[0].generation, Generation(1));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What leaders want of workers, and which of them is obeyed.
+//! Orders of leaders, and which leader is obeyed.
 
 use super::*;
 
@@ -59,11 +59,11 @@ fn a_snapshot_carries_the_highest_epoch() {
 }
 
 #[test]
-fn forgetting_touches_no_worker() {
+fn forgetting_a_group_affects_no_worker() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     table.apply(Input::Desired(vec![desired(9, 1, true)]), UnixNanos(0));
     table.apply(Input::Forget("g".into(), Epoch(8)), UnixNanos(0));
-    assert!(!table.groups.is_empty(), "a former leader's word");
+    assert!(!table.groups.is_empty(), "from a former leader");
     assert_eq!(
         table.apply(Input::Forget("g".into(), Epoch(9)), UnixNanos(0)),
         Effects::default()
@@ -73,14 +73,14 @@ fn forgetting_touches_no_worker() {
 }
 
 #[test]
-fn what_an_agent_says_of_epochs_counts_for_nothing() {
+fn epochs_from_agents_are_ignored() {
     let of = |epoch, revision| AgentState {
         epoch: Epoch(epoch),
         ..agent(AgentPhase::Running, 1, revision)
     };
     let epochs =
         |effects: Effects| -> Vec<u64> { effects.reports.iter().map(|state| state.epoch.0).collect() };
-    // Neither by its first words, nor later, nor by another connection.
+    // Neither in its first State, nor later, nor on another connection.
     let mut table = with_worker(of(u64::MAX, 1));
     assert_eq!(table.snapshot()[0].epoch, Epoch(0));
     table.apply(Input::Desired(vec![desired(9, 1, true)]), UnixNanos(0));
@@ -92,7 +92,7 @@ fn what_an_agent_says_of_epochs_counts_for_nothing() {
     );
     table.apply(Input::LinkDown("c".into(), LinkId(2)), UnixNanos(0));
     assert_eq!(table.snapshot()[0].epoch, Epoch(9));
-    // Nor does it keep anybody from being obeyed.
+    // Nor does it keep any leader from being obeyed.
     assert_eq!(
         table
             .apply(Input::Desired(vec![desired(10, 2, true)]), UnixNanos(0))
@@ -102,17 +102,17 @@ fn what_an_agent_says_of_epochs_counts_for_nothing() {
 }
 
 #[test]
-fn a_daemon_obeys_no_leader_of_before_one_that_has_welcomed_its_node() {
+fn a_daemon_obeys_no_leader_older_than_one_that_welcomed_its_node() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
-    // As it reads it at its start, before any pod is known.
+    // As the daemon reads it at its start, before any pod is known.
     table.apply(Input::Welcomed(Epoch(9)), UnixNanos(0));
     assert_eq!(table.snapshot()[0].epoch, Epoch(9));
     let effects = table.apply(Input::Desired(vec![desired(8, 3, true)]), UnixNanos(0));
     assert_eq!((effects.targets, effects.stale), (vec![], vec![stale(8, 9)]));
-    // Whoever sent that learns of the other one.
+    // The sender learns of the other leader.
     assert_eq!(effects.reports[0].epoch, Epoch(9));
     assert!(table.groups.is_empty());
-    // A lower one that comes late takes nothing back.
+    // A lower epoch that comes late changes nothing.
     table.apply(Input::Welcomed(Epoch(8)), UnixNanos(0));
     assert_eq!(
         table
@@ -129,11 +129,11 @@ fn a_daemon_obeys_no_leader_of_before_one_that_has_welcomed_its_node() {
     );
     table.apply(Input::Welcomed(Epoch(11)), UnixNanos(0));
     table.apply(Input::Forget("g".into(), Epoch(10)), UnixNanos(0));
-    assert!(!table.groups.is_empty(), "a former leader's word");
+    assert!(!table.groups.is_empty(), "from a former leader");
 }
 
 #[test]
-fn a_pod_of_another_namespace_is_told_nothing_of_the_jobset_that_its_label_names() {
+fn a_pod_of_another_namespace_gets_no_orders_of_the_jobset_that_its_label_names() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     let stranger = Pod {
         namespace: "other".into(),
@@ -143,30 +143,30 @@ fn a_pod_of_another_namespace_is_told_nothing_of_the_jobset_that_its_label_names
     table.apply(created("q", "d"), UnixNanos(10));
     table.apply(registered("q", "d", 2), UnixNanos(10));
     table.apply(state("d", 2, agent(AgentPhase::Fresh, 0, 1)), UnixNanos(10));
-    let mut wished = desired(9, 2, true);
-    wished.fresh = BTreeSet::from([Incarnation {
+    let mut order = desired(9, 2, true);
+    order.fresh = BTreeSet::from([Incarnation {
         pod: "q".into(),
         container: "d".into(),
     }]);
-    let told =
+    let targets =
         |effects: Effects| -> Vec<ContainerId> { effects.targets.into_iter().map(|(id, _, _)| id).collect() };
     assert_eq!(
-        told(table.apply(Input::Desired(vec![wished.clone()]), UnixNanos(20))),
+        targets(table.apply(Input::Desired(vec![order.clone()]), UnixNanos(20))),
         ["c".into()]
     );
-    // Nor when it comes again, nor when its pod is shown again; and of what the leader says it
-    // speaks no word.
+    // Nor when the order comes again, nor when the pod is listed again; and its reports carry
+    // nothing of the leader.
     assert_eq!(
         table.apply(registered("q", "d", 3), UnixNanos(30)),
         Effects::default()
     );
     let epochs: Vec<Epoch> = table.snapshot().iter().map(|state| state.epoch).collect();
     assert_eq!(epochs.len(), 2);
-    // An older control plane does not say where its JobSet is.
-    wished.namespace = None;
-    wished.generation = Generation(3);
+    // An older control plane does not name the JobSet's namespace.
+    order.namespace = None;
+    order.generation = Generation(3);
     assert_eq!(
-        told(table.apply(Input::Desired(vec![wished]), UnixNanos(40))),
+        targets(table.apply(Input::Desired(vec![order]), UnixNanos(40))),
         ["c".into(), "d".into()]
     );
 }

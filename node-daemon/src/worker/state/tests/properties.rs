@@ -1,4 +1,4 @@
-//! What holds whatever happens, in whatever order.
+//! Invariants that hold for any facts in any order.
 
 use std::collections::BTreeMap;
 
@@ -48,8 +48,8 @@ fn any_input() -> impl Strategy<Value = Input> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: revisions grow, final phases are final, what was
-    /// reported is what a snapshot says, and targets never carry less than the highest epoch.
+    /// For any facts in any order: revisions grow, final phases are final, what was reported is
+    /// what a snapshot says, and targets never carry less than the highest epoch.
     #[test]
     fn the_table_keeps_its_promises(inputs in prop::collection::vec(any_input(), 0..80)) {
         let mut table = Table::new(BASE);
