@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 mod cluster;
-pub mod conditions;
 mod cron;
 mod job;
 pub mod keys;
@@ -22,6 +21,7 @@ pub use job::{
     RayJob, RayJobDeploymentStatus, RayJobInfo, RayJobRetryPolicy, RayJobSpec, RayJobStatus,
     RayJobSubmissionMode, SubmitterConfig,
 };
+pub use keys::conditions;
 
 /// API group of Ray's resources.
 pub const GROUP: &str = "ray.io";
