@@ -1,4 +1,4 @@
-"""The pages of our custom resources, made from their definitions: a section for each object, a row for each field."""
+"""Generates the pages of our custom resources from their CRDs: a section for each object, a row for each field."""
 
 import json
 import re
@@ -11,7 +11,7 @@ JOB_SPEC = ("JobSpec", KUBERNETES + "workload-resources/job-v1/#JobSpec")
 POD_TEMPLATE = ("PodTemplateSpec", KUBERNETES + "workload-resources/pod-template-v1/#PodTemplateSpec")
 CLAIM = KUBERNETES + "config-and-storage-resources/persistent-volume-claim-v1/"
 
-# Where Kubernetes' own types begin, by the end of the path. They are linked, and not described.
+# Kubernetes' own types, by the end of the path. They are linked, not described.
 FOREIGN = {
     "JobSet.metadata": OBJECT_META,
     "RayCluster.metadata": OBJECT_META,
@@ -29,12 +29,12 @@ FOREIGN = {
     ".workerGroupSpecs[].template": POD_TEMPLATE,
     ".submitterPodTemplate": POD_TEMPLATE,
 }
-# Kubernetes' types whose fields are listed, but are described there.
+# Kubernetes' types whose fields are listed here and described there.
 DESCRIBED = {
     ".template.spec": JOB_SPEC,
     ".status.conditions[]": ("Condition", "https://pkg.go.dev/k8s.io/apimachinery/pkg/apis/meta/v1#Condition"),
 }
-# How a definition without an upstream's beside it says that a field is ours.
+# Marks a field as ours in a CRD that is not compared with an upstream one.
 ADDITION = "An addition to KubeRay's API."
 RULES = "x-kubernetes-validations"
 KEEPS = "x-kubernetes-preserve-unknown-fields"
@@ -58,7 +58,7 @@ def schema_of(definition):
 
 
 class Resource:
-    """Adds one resource to a page. `known` holds the objects of the resources that the page has already, by their path."""
+    """Adds one resource to a page. `known` holds the objects of the page's earlier resources, by path."""
 
     def __init__(self, page, definition, upstream=None, known=None):
         self.page = page
@@ -99,7 +99,7 @@ class Resource:
         self.page.heading(3, path)
         self.page.add(prose(sentence(described(schema)[0])))
         if there := by_end(path, DESCRIBED):
-            self.page.add(f"Kubernetes' [{there[0]}]({there[1]}), which says what the fields mean.")
+            self.page.add(f"Kubernetes' [{there[0]}]({there[1]}), which documents the fields.")
         if described(schema)[1] or self.upstream and upstream is None:
             self.page.add("*Added* by Lockstep, with all its fields.")
         self.fields(path, schema, upstream)
@@ -143,7 +143,7 @@ class Resource:
         return schema["type"] + (f" ({schema['format']})" if "format" in schema else "")
 
     def same(self, schema):
-        """The object of a resource before this one that has the same fields, and whether it has rules that this one has not."""
+        """The object of an earlier resource that has the same fields, and True if that one has more rules."""
         for known, other in self.known.items():
             if unnamed(other) == unnamed(schema):
                 return known, False
@@ -161,7 +161,7 @@ class Resource:
             case "map":
                 parts.append(f"One item for each {' and '.join(map(code, schema['x-kubernetes-list-map-keys']))}.")
             case "set":
-                parts.append("No item twice.")
+                parts.append("Items are unique.")
         rules = self.rules(schema, upstream)
         if "properties" in schema and len(rules) > 1:
             parts.append(f"{len(rules)} {link(path, 'rules')}.")
@@ -179,7 +179,7 @@ class Resource:
 
 
 def described(schema):
-    """The description on one line, and whether it says that the field is ours."""
+    """The description on one line, and True if it says that the field is ours."""
     text = " ".join(schema.get("description", "").split())
     return text.replace(ADDITION, "").strip(), ADDITION in text
 
@@ -197,13 +197,13 @@ def limits(schema):
 
 
 def message_of(rule):
-    """What the API server says, with the field that it says it of where that is another."""
+    """The API server's message, with the field that it is about if that is another one."""
     where = rule.get("fieldPath", "").removeprefix(".")
     return (f"{code(where)}: " if where else "") + prose(rule["message"])
 
 
 def unnamed(schema):
-    """The schema without its own description, which says where it stands."""
+    """The schema without its own description, which depends on its place."""
     return {name: value for name, value in schema.items() if name != "description"}
 
 
@@ -216,7 +216,7 @@ def without_rules(schema):
 
 
 def additions(ours, upstream, path=""):
-    """Paths of the fields that upstream's schema has not, and messages of the rules that are ours, each beside the path of its object."""
+    """Paths of the fields that upstream's schema does not have, and our rules' messages with the path of their object."""
     found = [(path, message_of(rule)) for rule in ours.get(RULES, []) if rule not in upstream.get(RULES, [])]
     if "items" in ours:
         found += additions(ours["items"], upstream["items"], path + "[]")
@@ -233,8 +233,8 @@ def jobset_page(ours, upstream, source, intro):
     page = Page("Reference of the JobSet API", source, intro)
     found = additions(schema_of(ours), schema_of(upstream))
     fields = [f"- {link(f'JobSet.{path}', code(path))}" for path, message in found if message is None]
-    rules = [f"- the rule that {code(path)} must keep: {message}" for path, message in found if message is not None]
-    page.add("Beside upstream's definition there are, and below they are marked *added*:")
+    rules = [f"- a rule of {code(path)}: {message}" for path, message in found if message is not None]
+    page.add("Additions to upstream's definition, which are marked *added* below:")
     page.add("\n".join(fields + rules))
     Resource(page, ours, upstream).write()
     return page

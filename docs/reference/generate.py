@@ -1,5 +1,5 @@
-"""Writes the pages of the reference from the definitions of our resources and from the platform API's .proto file, or checks that they are up to
-date.
+"""Writes the pages of the reference from the CRDs and the platform API's .proto file, or checks that
+they are up to date.
 
     python3 docs/reference/generate.py [--check]
 """
@@ -21,15 +21,19 @@ RAY = [f"control-plane/api/crds/ray.io_{plural}.yaml" for plural in ["raycluster
 PLATFORM = "proto/lockstep/platform/v1/platform.proto"
 
 JOBSET_INTRO = """\
-Every field of the JobSet resource, as the API server checks it; webhooks refuse more. [jobset-api.md](../jobset-api.md) says what the additions are
-for, and where Lockstep differs from upstream on purpose. [Annotations](../jobset-api.md#annotations) are on the same page."""
+Every field of the JobSet resource, as the API server validates it; webhooks refuse more.
+[jobset-api.md](../jobset-api.md) explains the additions, the deliberate differences from upstream,
+and the [annotations](../jobset-api.md#annotations)."""
 RAY_INTRO = """\
-Every field of Ray's resources that Lockstep reads, as the API server checks it by Lockstep's definitions. [ray.md](../ray.md) says what becomes of
-them, and [what webhooks refuse](../ray.md#what-is-refused) beyond this. Fields that KubeRay does not have are marked *added*; those of `gang` mean what
-they do [in a JobSet](jobset.md#jobsetspecgang)."""
+Every field of Ray's resources that Lockstep reads, as the API server validates it with Lockstep's
+CRDs. [ray.md](../ray.md) explains how Lockstep runs them, and
+[what webhooks refuse](../ray.md#what-is-refused) in addition. Fields that KubeRay does not have are
+marked *added*; those of `gang` mean the same as [in a JobSet](jobset.md#jobsetspecgang)."""
 PLATFORM_INTRO = f"""\
-The gRPC API for programs, on port 9445 of the Service `lockstep-control-plane`. [platform.proto](../../{PLATFORM}) is its
-source, and for Python there is [a client](../../clients/python/README.md). A field that a message leaves out has the value 0, false or empty."""
+The gRPC API for programs, on port 9445 of the Service `lockstep-control-plane`. Its source is
+[platform.proto](../../{PLATFORM}). There is
+[a Python client](../../clients/python/README.md). A field that is absent from a message has the
+value 0, false or empty."""
 
 
 def read(path, parse):
@@ -53,7 +57,7 @@ def pages():
 
 
 def outdated(made, folder):
-    """Names of the pages that are not in the folder as they were made, and of those that nobody makes."""
+    """Names of the pages that differ from those in the folder, and of those that are not generated."""
     there = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
     return sorted(name for name in made.keys() | there.keys() if made.get(name) != there.get(name))
 

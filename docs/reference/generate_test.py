@@ -73,8 +73,8 @@ syntax = "proto3";
 //
 // Codes:
 //   NOT_FOUND  there is none
-//   ABORTED    somebody
-//              else was first
+//   ABORTED    another client
+//              was first
 package example.v1;
 
 // Lost, as a blank line comes.
@@ -158,7 +158,7 @@ class CrdTest(unittest.TestCase):
         self.assertIn("### Toy.spec.spares[]\n", page.text())
         self.assertNotIn("### Game.spec", page.text())
 
-    def test_what_upstream_lacks_is_marked(self):
+    def test_a_field_that_upstream_lacks_is_marked(self):
         text = self.page("size: {", "Blue", "fieldPath", "too large", "self.size")
         self.assertIn("| `size` *required* *added* |", text)
         self.assertIn("| one of `Red`, `Blue` *added* |", text)
@@ -182,7 +182,7 @@ class ProtoTest(unittest.TestCase):
     def test_the_page_has_what_the_file_says(self):
         text = service.service_page(proto.parse(PROTO), "Toys", "here", "Intro.").text()
         for expected in [
-            "What toys are.\n\nCodes:\n\n- `NOT_FOUND`: there is none\n- `ABORTED`: somebody else was first\n",
+            "What toys are.\n\nCodes:\n\n- `NOT_FOUND`: there is none\n- `ABORTED`: another client was first\n",
             "### Watch\n\nTakes [Toy](#toy), returns a stream of [Toy](#toy).\n\nWatches them.\n",
             "| `name` | 1 | string | Its name, in full. |\n",
             "| `parts` | 2 | list of [Part](#toypart) | Behind it. |\n",

@@ -1,4 +1,4 @@
-"""Reads a .proto file of version 3 with the comments of its items, as far as ours go: anything else is an error that names the line."""
+"""Reads the part of proto3 that our files use, with the comments of its items. Anything else is an error that names the line."""
 
 import re
 from dataclasses import dataclass, field
@@ -7,29 +7,29 @@ TOKEN = re.compile(r'(?P<space>\s+)|(?P<comment>//[^\n]*)|(?P<text>"(?:[^"\\]|\\
 
 
 class ProtoError(Exception):
-    """Text that is not a .proto file, or one with something that is not read here."""
+    """Text that is not a .proto file, or has something that is not read here."""
 
 
 @dataclass
 class Token:
     text: str
     line: int
-    # Lines of the comment that stands directly above, or behind on the same line.
+    # Lines of the comment directly above, or behind on the same line.
     comment: list = field(default_factory=list)
     behind: list = field(default_factory=list)
 
 
 @dataclass
 class Item:
-    """A call, field or value: its name, its number if it has one, its type as in the file (of a call: what it takes), and its comment."""
+    """A call, field or value. The type is the one in the file; for a call, it is what the call takes."""
 
     name: str
     comment: list
     number: int | None = None
     type: str = ""
-    # "", "repeated", "optional", or the name of the `oneof` that the field belongs to with "oneof " before it.
+    # "", "repeated", "optional", or "oneof " and the name of the field's `oneof`.
     label: str = ""
-    # Of a call: what it returns, and which of both is a stream.
+    # Of a call: what it returns, and which of the two are streams.
     returns: str = ""
     streams: tuple = (False, False)
 
@@ -84,10 +84,10 @@ class Parser:
 
     def next(self, *expected):
         if self.at == len(self.tokens):
-            raise ProtoError(f"ends where {expected or 'more'} should come")
+            raise ProtoError(f"ends before {' or '.join(expected) or 'the next token'}")
         token = self.tokens[self.at]
         if expected and token.text not in expected:
-            raise ProtoError(f"line {token.line}: {token.text!r} where {' or '.join(expected)} should come")
+            raise ProtoError(f"line {token.line}: {token.text!r} instead of {' or '.join(expected)}")
         self.at += 1
         return token
 
@@ -185,11 +185,11 @@ class Parser:
     def number(self):
         token = self.next()
         if not re.fullmatch(r"-?[0-9]+", token.text):
-            raise ProtoError(f"line {token.line}: {token.text!r} is no number")
+            raise ProtoError(f"line {token.line}: {token.text!r} is not a number")
         return int(token.text)
 
     def end(self, item):
-        """Passes options over, and takes the comment behind an item that has none above."""
+        """Skips options, and takes the comment behind an item that has none above."""
         token = self.next(";", "[")
         if token.text == "[":
             self.skip("]")

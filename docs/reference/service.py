@@ -1,4 +1,4 @@
-"""The page of a gRPC service, made from its .proto file: its calls, then its messages and enums as they stand there."""
+"""Generates the page of a gRPC service from its .proto file: its calls, then its messages and enums in the file's order."""
 
 import re
 
@@ -47,7 +47,7 @@ def row(item, types, block):
 
 
 def type_of(name, types, inside=""):
-    """The name, as a link where it is one of this file. Within a message its own types may be named without it."""
+    """The name, as a link if this file defines it. A message may name its own nested types without a prefix."""
     if match := re.match(r"map<(\w+), (.+)>$", name):
         return f"map of {match[1]} to {type_of(match[2], types, inside)}"
     scopes = inside.split(".")
@@ -59,7 +59,7 @@ def type_of(name, types, inside=""):
 
 
 def comment(lines):
-    """Paragraphs of prose, and a list where the comment has lines of two columns."""
+    """Paragraphs of prose, and a list for lines of two columns."""
     parts, words, rows = [], [], []
 
     def end():

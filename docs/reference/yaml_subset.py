@@ -1,5 +1,6 @@
-"""Reads the YAML that the definitions of our resources are written in, which the standard library cannot: block and flow collections, plain
-and quoted scalars, literal blocks, anchors and aliases. Anything else is an error that names the line, and is never read as something else.
+"""Reads the YAML of our CRDs, since the standard library has no YAML: block and flow collections,
+plain and quoted scalars, literal blocks, anchors and aliases. Anything else is an error that names
+the line, and is never misread.
 """
 
 import json
@@ -12,16 +13,16 @@ WORDS = {"": None, "null": None, "~": None, "true": True, "false": False}
 
 
 class YamlError(Exception):
-    """Text that is not YAML, or is YAML of a kind that is not read here."""
+    """Text that is not YAML, or YAML of a kind that is not read here."""
 
 
 def load(text):
-    """The one document of the text."""
+    """The only document of the text."""
     reader = _Reader(text)
     here = reader.peek()
     value = reader.block(here[0]) if here else None
     if reader.peek():
-        reader.fail("is not part of what stands before it")
+        reader.fail("is not part of what precedes it")
     return value
 
 
@@ -36,7 +37,7 @@ class _Reader:
         raise YamlError(f"line {self.at + 1}: {line!r} {why}")
 
     def peek(self):
-        """Indentation and text of the next line that says something."""
+        """Indentation and text of the next line that is neither blank nor a comment."""
         while self.at < len(self.lines):
             text = self.lines[self.at].strip()
             if text and text != "---" and not text.startswith("#"):
@@ -64,7 +65,7 @@ class _Reader:
                 self.fail("is there twice")
             found[key] = self.value(match[2] or "", indent)
         if here and here[0] > indent:
-            self.fail("is indented for no reason")
+            self.fail("is indented too far")
         return found
 
     def sequence(self, indent):
@@ -80,19 +81,19 @@ class _Reader:
         return found
 
     def value(self, text, indent):
-        """What `text`, the rest of the present line, and the lines below it say. The lines below are indented more than `indent`."""
+        """The value of `text`, the rest of the current line, and of the lines below that are indented more than `indent`."""
         if match := re.match(r"&(\w+)\s*(.*)$", text):
             value = self.anchors[match[1]] = self.value(match[2], indent)
             return value
         if match := re.match(r"\*(\w+)$", text):
             if match[1] not in self.anchors:
-                self.fail("names an anchor that is not there")
+                self.fail("names an unknown anchor")
             self.at += 1
             return self.anchors[match[1]]
         if text in ("|", "|-"):
             return self.literal(indent, text)
         if text and text[0] in "!|>%@`":
-            self.fail("is of a kind that is not read here")
+            self.fail("is of an unsupported kind")
         if text:
             value, end = self.flow(text, 0) if text[0] in "{[" else self.line(text)
             if text[end:].strip() and not re.match(r"\s+#", text[end:]):
@@ -139,7 +140,7 @@ class _Reader:
             return self.items(text, at + 1, "}", {})
         if alias := re.compile(r"\*(\w+)").match(text, at):
             if alias[1] not in self.anchors:
-                self.fail("names an anchor that is not there")
+                self.fail("names an unknown anchor")
             return self.anchors[alias[1]], alias.end()
         match = QUOTED.match(text, at) or PLAIN_IN_FLOW.match(text, at)
         if not match:

@@ -17,9 +17,9 @@ pub const DEFAULT_SCHEDULE_TIMEOUT_SECONDS: i32 = 60;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Gang {
-    /// How many pods of the set start together, or not at all. By default the sum of the minimum of
-    /// all replicatedJobs. Where it is stated it must be that sum; with a single replicatedJob it
-    /// is its minimum.
+    /// How many pods of the set start together, or not at all. By default the sum of the minimums
+    /// of all replicatedJobs. If set, it must equal that sum; with a single replicatedJob it is its
+    /// minimum.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub min_available: Option<i32>,
@@ -29,15 +29,16 @@ pub struct Gang {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub replicated_jobs: Vec<GangReplicatedJob>,
 
-    /// Seconds within which the minimum must be bound to nodes once the first of its pods may be.
-    /// What is bound by then is given back, and the gang waits again.
+    /// Seconds within which the minimum must be bound to nodes, from the moment that the first of
+    /// its pods may be. After that, the pods bound so far give up their nodes, and the gang waits
+    /// again.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1), extend("default" = 60))]
     pub schedule_timeout_seconds: Option<i32>,
 
-    /// Who sees to it that a gang starts together: `PodGroup` (kube-scheduler, where the API server
-    /// serves `scheduling.k8s.io/v1alpha2`), `Gates` (this controller, by scheduling gates) or
-    /// `Auto` (the first of the two that there is).
+    /// What starts a gang together: `PodGroup` (kube-scheduler, if the API server serves
+    /// `scheduling.k8s.io/v1alpha2`), `Gates` (this controller, by scheduling gates) or `Auto`
+    /// (`PodGroup` if available, else `Gates`).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Auto"))]
     pub backend: Option<GangBackend>,
@@ -56,9 +57,9 @@ pub struct GangReplicatedJob {
 }
 
 string_enum! {
-    /// Who sees to it that a gang starts together.
+    /// What starts a gang together.
     pub enum GangBackend {
-        /// `PodGroup` where it is served, else `Gates`.
+        /// `PodGroup` if it is served, else `Gates`.
         Auto,
         /// kube-scheduler, by a Workload and a PodGroup (KEP-4671).
         PodGroup,
@@ -68,7 +69,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// Where a gang stands.
+    /// State of a gang.
     pub enum GangPhase {
         /// There is no room for the minimum. Nothing is held.
         Waiting,
@@ -85,23 +86,23 @@ string_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GangStatus {
-    /// Name of the gang: that of its replicatedJob where the replicatedJobs of the set start one
-    /// after another, else that of the first one, for all.
+    /// Name of the gang: that of its replicatedJob if the replicatedJobs of the set start one after
+    /// another; else that of the first one, for all of them.
     pub name: String,
 
-    /// Value of `status.restarts` that the gang belongs to. The state of an earlier one means
-    /// nothing.
+    /// Value of `status.restarts` that the gang belongs to. The state of an earlier attempt is
+    /// ignored.
     #[serde(default)]
     #[schemars(transform = without_default)]
     pub restart_attempt: i32,
 
-    /// Where the gang stands: `Waiting`, `Scheduling`, `Scheduled` or `BackingOff`.
+    /// State of the gang: `Waiting`, `Scheduling`, `Scheduled` or `BackingOff`.
     pub phase: GangPhase,
 
     /// How many pods start together, or not at all.
     pub min_available: i32,
 
-    /// How often the gang was let to the scheduler.
+    /// How often the gang was released to the scheduler.
     #[serde(default)]
     #[schemars(transform = without_default)]
     pub attempt: i32,
@@ -110,7 +111,8 @@ pub struct GangStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
 
-    /// When the phase ends by itself: `Scheduling` in `BackingOff`, and `BackingOff` in `Waiting`.
+    /// When the phase times out: `Scheduling` turns into `BackingOff`, and `BackingOff` into
+    /// `Waiting`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 

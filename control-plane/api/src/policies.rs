@@ -10,10 +10,10 @@ use crate::shared::{string_enum, without_default};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SuccessPolicy {
-    /// Whether `All` or `Any` of the selected Jobs must succeed.
+    /// `All` if all of the selected Jobs must succeed, `Any` if one is enough.
     pub operator: Operator,
 
-    /// The replicatedJobs whose Jobs count; all of them when the list is empty.
+    /// The replicatedJobs whose Jobs count; all of them if the list is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub target_replicated_jobs: Vec<String>,
@@ -33,18 +33,18 @@ string_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailurePolicy {
-    /// How often the set may be restarted before it has failed. Restarts in place count too.
+    /// How often the set may be restarted before it fails. Restarts in place count too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_restarts: Option<i32>,
 
-    /// How the set is restarted: `Recreate` makes each Job anew as soon as its predecessor is gone,
+    /// How the set is restarted: `Recreate` recreates each Job as soon as its predecessor is gone,
     /// `BlockingRecreate` waits until all are gone, `InPlaceRestart` restarts the workers inside
-    /// their running pods and recreates only what cannot be restarted so.
+    /// their running pods and recreates only what cannot be restarted in place.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Recreate"))]
     pub restart_strategy: Option<RestartStrategy>,
 
-    /// Rules for particular failures; the first that matches decides. When none matches the set is
+    /// Rules for particular failures; the first that matches decides. If none matches, the set is
     /// restarted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<FailurePolicyRule>,
@@ -53,9 +53,9 @@ pub struct FailurePolicy {
 string_enum! {
     /// How a set is restarted.
     pub enum RestartStrategy {
-        /// Each Job is made anew as soon as its predecessor is gone.
+        /// Each Job is recreated as soon as its predecessor is gone.
         Recreate,
-        /// Jobs are made anew when all of their predecessors are gone.
+        /// Jobs are recreated when all of their predecessors are gone.
         BlockingRecreate,
         /// Workers restart inside their running pods (KEP-467).
         InPlaceRestart,
@@ -77,16 +77,16 @@ pub struct FailurePolicyRule {
     /// or `RestartJobAndIgnoreMaxRestarts`.
     pub action: FailurePolicyAction,
 
-    /// Reasons of the Job's Failed condition that the rule matches; any when the list is empty.
+    /// Reasons of the Job's Failed condition that the rule matches; any if the list is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_job_failure_reasons: Vec<String>,
 
-    /// Regular expressions (RE2) of which one must match the message of the Job's Failed condition;
-    /// any message matches an empty list.
+    /// Regular expressions (RE2). One of them must match the message of the Job's Failed condition;
+    /// an empty list matches any message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_job_failure_message_patterns: Vec<String>,
 
-    /// The replicatedJobs whose Jobs the rule is about; all of them when the list is empty.
+    /// The replicatedJobs whose Jobs the rule applies to; all of them if the list is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub target_replicated_jobs: Vec<String>,
@@ -95,15 +95,15 @@ pub struct FailurePolicyRule {
 string_enum! {
     /// What a failure policy rule does.
     pub enum FailurePolicyAction {
-        /// The set has failed.
+        /// Fail the set.
         FailJobSet,
         /// Restart the set, unless `maxRestarts` is used up.
         RestartJobSet,
         /// Restart the set without counting it.
         RestartJobSetAndIgnoreMaxRestarts,
-        /// Recreate the failed Job alone, unless `maxRestarts` is used up.
+        /// Recreate only the failed Job, unless `maxRestarts` is used up.
         RestartJob,
-        /// Recreate the failed Job alone without counting it.
+        /// Recreate only the failed Job, without counting it.
         RestartJobAndIgnoreMaxRestarts,
     }
 }
@@ -113,7 +113,7 @@ string_enum! {
 #[serde(rename_all = "camelCase")]
 pub struct StartupPolicy {
     /// `AnyOrder` starts all replicatedJobs at once; `InOrder` starts each one, as listed, when all
-    /// Jobs of the one before are ready.
+    /// Jobs of the previous one are ready.
     pub startup_policy_order: StartupPolicyOrder,
 }
 
@@ -122,7 +122,7 @@ string_enum! {
     pub enum StartupPolicyOrder {
         /// All at once.
         AnyOrder,
-        /// As listed, each when the one before is ready.
+        /// As listed, each when the previous one is ready.
         InOrder,
     }
 }
@@ -132,14 +132,14 @@ string_enum! {
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionPolicy {
     /// `AnyOrder` runs all replicatedJobs at once; `InOrder` creates each one, as listed, when all
-    /// Jobs of the one before have reached `replicatedJobsStatus`.
+    /// Jobs of the previous one have reached `replicatedJobsStatus`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "AnyOrder"))]
     pub execution_policy_order: Option<ExecutionPolicyOrder>,
 
     /// What all Jobs of a replicatedJob must have reached before the next one is created:
-    /// `Succeeded`, `Failed` (their failure is what the next one waits for, and no matter of the
-    /// failure policy), `Active` (their pods are there) or `Ready`.
+    /// `Succeeded`, `Failed` (the next one waits for their failure, and the failure policy ignores
+    /// it), `Active` (their pods exist) or `Ready`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Succeeded"))]
     pub replicated_jobs_status: Option<ReplicatedJobsStatus>,
@@ -150,13 +150,13 @@ string_enum! {
     pub enum ExecutionPolicyOrder {
         /// All at once.
         AnyOrder,
-        /// As listed, each when the one before has reached a status.
+        /// As listed, each when the previous one has reached a status.
         InOrder,
     }
 }
 
 string_enum! {
-    /// What the Jobs of a replicatedJob can have reached.
+    /// What the Jobs of a replicatedJob can reach.
     pub enum ReplicatedJobsStatus {
         /// All have succeeded.
         Succeeded,

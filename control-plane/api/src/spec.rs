@@ -112,19 +112,19 @@ pub struct JobSetSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<Coordinator>,
 
-    /// Which controller looks after this JobSet: a domain-prefixed path of at most 63 characters
-    /// (such as `acme.io/foo`), immutable. This controller takes those without a value and those
-    /// with `jobset.sigs.k8s.io/jobset-controller`, and leaves all others alone.
+    /// The controller that manages this JobSet: a domain-prefixed path of at most 63 characters
+    /// (such as `acme.io/foo`), immutable. This controller manages JobSets without a value and
+    /// those with `jobset.sigs.k8s.io/jobset-controller`, and ignores all others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed_by: Option<String>,
 
-    /// Seconds after which a finished JobSet is deleted with all that belongs to it; 0 means at
-    /// once. Without it a finished JobSet stays.
+    /// Seconds after which a finished JobSet is deleted with all its objects; 0 means at once.
+    /// Without it a finished JobSet stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
 
-    /// Persistent volume claims that are made for the set and shared by its pods.
+    /// Persistent volume claims that are created for the set and shared by its pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 50),
@@ -137,23 +137,23 @@ pub struct JobSetSpec {
     pub gang: Option<Gang>,
 }
 
-/// A number of Jobs made from one template.
+/// A number of Jobs created from one template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicatedJob {
     /// Name of the entry, unique in the set. Its Jobs are called `<jobset>-<name>-<index>`.
     pub name: String,
 
-    /// Group that the entry belongs to. Jobs are numbered within their group, and groups have their
-    /// own size in the labels.
+    /// Group that the entry belongs to. Jobs are numbered within their group, and labels carry the
+    /// size of the group.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "default"))]
     pub group_name: Option<String>,
 
-    /// The Job to make.
+    /// The Job to create.
     pub template: JobTemplateSpec,
 
-    /// How many Jobs to make.
+    /// How many Jobs to create.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0), extend("default" = 1))]
     pub replicas: Option<i32>,

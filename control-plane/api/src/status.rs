@@ -48,17 +48,17 @@ pub struct JobSetStatus {
     #[schemars(range(min = 0))]
     pub current_in_place_restart_attempt: Option<i32>,
 
-    /// State of the restarts in place of the set's workers.
+    /// State of the in-place restarts of the set's workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_place_restart: Option<InPlaceRestartStatus>,
 
-    /// State of the set's gangs: one, or one for each replicatedJob that starts by itself.
+    /// State of the set's gangs: one, or one for each replicatedJob that starts on its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub gangs: Vec<GangStatus>,
 
-    /// The Jobs of the present restart attempt that have completed, by replicatedJob. They are not
-    /// made again where their objects are removed, and count as succeeded.
+    /// The Jobs of the present restart attempt that have completed, by replicatedJob. If their
+    /// objects are removed, they are not created again, and still count as succeeded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub completed_jobs: Vec<CompletedJobs>,
@@ -71,7 +71,7 @@ pub struct CompletedJobs {
     /// Name of the replicatedJob.
     pub name: String,
 
-    /// Value of `status.restarts` when they completed. They count as long as it is the same.
+    /// Value of `status.restarts` when they completed. They count while it is the same.
     #[serde(default, skip_serializing_if = "is_zero_i32")]
     pub restart_attempt: i32,
 
@@ -113,7 +113,7 @@ pub struct ReplicatedJobStatus {
     /// Name of the replicatedJob.
     pub name: String,
 
-    /// Active Jobs whose ready and succeeded pods are as many as the Job needs (the smaller of
+    /// Active Jobs with as many ready and succeeded pods as the Job needs (the smaller of
     /// parallelism and completions).
     pub ready: i32,
 
@@ -150,32 +150,31 @@ string_enum! {
     }
 }
 
-/// State of the restarts in place of the set's workers. Absent numbers mean 0.
+/// State of the in-place restarts of the set's workers. Absent numbers mean 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InPlaceRestartStatus {
     /// How the workers are restarted: `Supervised` (an agent in each container restarts the
-    /// process), `Plain` (the container is restarted) or `UpstreamAgent` (the JobSet brings
-    /// upstream's agent along).
+    /// process), `Plain` (the container is restarted) or `UpstreamAgent` (the JobSet has upstream's
+    /// agent in its pods).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<InPlaceKind>,
 
-    /// Where the set stands in a restart: `InSync`, `Stopping`, `Parked`, `Releasing`, `Recreating`
-    /// or `Failed`.
+    /// Progress of the restart: `InSync`, `Stopping`, `Parked`, `Releasing`, `Recreating` or
+    /// `Failed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<InPlacePhase>,
 
-    /// The restart attempt that all workers should run, but for those that were restarted alone
-    /// since. It never falls.
+    /// The restart attempt that all workers should run, except those that were restarted on their
+    /// own since. It never falls.
     #[serde(default, skip_serializing_if = "is_zero_i64")]
     pub generation: i64,
 
-    /// The highest restart attempt of a worker that was restarted alone, where one is above
-    /// `generation`.
+    /// The highest restart attempt of a worker restart, if it is above `generation`.
     #[serde(default, skip_serializing_if = "is_zero_i64")]
     pub latest: i64,
 
-    /// The workers that are being restarted alone now.
+    /// The worker restarts under way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub worker_restarts: Vec<RestartedWorker>,
@@ -192,18 +191,19 @@ pub struct InPlaceRestartStatus {
     #[serde(default, skip_serializing_if = "is_zero_i64")]
     pub epoch: i64,
 
-    /// The replicatedJobs all of whose workers have run since their Jobs were created.
+    /// The replicatedJobs of which all workers have run since their Jobs were created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub started: Vec<String>,
 
-    /// The pods above the minimum of their gang, and of a RayCluster's worker groups, that have
-    /// joined the set, as `<Job>/<completion index>`. Those that never came are not waited for.
+    /// The optional pods that have joined the set, as `<Job>/<completion index>`: those above the
+    /// minimum of their gang, and of a RayCluster's worker groups. The set does not wait for
+    /// optional pods that never came.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub joined: Vec<String>,
 
-    /// The highest level that the latest restart has used: `Process`, `Container`, `Pod` or
+    /// The highest level that the latest restart reached: `Process`, `Container`, `Pod` or
     /// `Recreate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<RestartLevel>,
@@ -216,7 +216,7 @@ pub struct InPlaceRestartStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handled_manual_request: Option<String>,
 
-    /// The latest request to restart some workers alone that has been acted upon.
+    /// The latest request for worker restarts that has been acted upon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handled_worker_restart: Option<String>,
 
@@ -225,20 +225,20 @@ pub struct InPlaceRestartStatus {
     pub last_transition_time: Option<Time>,
 }
 
-/// A worker that is being restarted alone.
+/// A worker restart under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RestartedWorker {
-    /// Its Job.
+    /// Job of the worker.
     pub job: String,
 
-    /// Its completion index within the Job.
+    /// Completion index of the worker within the Job.
     pub index: i32,
 
-    /// Its container.
+    /// Container of the worker.
     pub container: String,
 
-    /// The restart attempt that it should run.
+    /// The restart attempt that the worker should run.
     pub generation: i64,
 }
 
@@ -247,15 +247,15 @@ string_enum! {
     pub enum InPlaceKind {
         /// An agent in each container restarts the worker process, behind a barrier.
         Supervised,
-        /// The container is restarted; workers find each other again by themselves.
+        /// The container is restarted; workers find each other again on their own.
         Plain,
-        /// The JobSet brings upstream's agent along, which does the work.
+        /// The JobSet has upstream's agent in its pods, which restarts the workers.
         UpstreamAgent,
     }
 }
 
 string_enum! {
-    /// Where a set stands in a restart in place.
+    /// Progress of an in-place restart of a set.
     pub enum InPlacePhase {
         /// All workers run at the desired attempt.
         InSync,
@@ -277,16 +277,16 @@ string_enum! {
     pub enum RestartLevel {
         /// The agents start the worker processes again.
         Process,
-        /// The containers are killed, and kubelet starts them again.
+        /// The containers are killed, and the kubelet starts them again.
         Container,
         /// A lost pod is replaced, and the workers of the others wait for it.
         Pod,
-        /// The child Jobs are made anew.
+        /// The child Jobs are recreated.
         Recreate,
     }
 }
 
-/// What caused a restart in place.
+/// What caused an in-place restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RestartCause {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::string_enum;
 
-/// Persistent volume claims, and what becomes of them.
+/// Persistent volume claims, and what happens to them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -15,31 +15,31 @@ use crate::shared::string_enum;
     "rule": "self.templates.all(t, !has(t.metadata.namespace) || size(t.metadata.namespace) == 0)",
 }]))]
 pub struct VolumeClaimPolicy {
-    /// The claims to make, each called `<template name>-<jobset>`. Some container of the set must
-    /// mount each by its template name, and no template may declare a volume of that name itself.
-    /// They stand in the JobSet's namespace.
+    /// The claims to create, each called `<template name>-<jobset>`, in the JobSet's namespace. A
+    /// container of the set must mount each by its template name, and no template may declare a
+    /// volume of that name itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50), extend("x-kubernetes-list-type" = "atomic"))]
     pub templates: Vec<VolumeClaimTemplate>,
 
-    /// What becomes of the claims.
+    /// What happens to the claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_policy: Option<VolumeRetentionPolicy>,
 }
 
-/// A persistent volume claim to make.
+/// A persistent volume claim to create.
 ///
-/// Upstream embeds a whole PersistentVolumeClaim. This is the same on the wire; but apiVersion and
+/// Upstream embeds a whole PersistentVolumeClaim. This is the same on the wire, but apiVersion and
 /// kind, which users leave out, are not added when an object is written back: the field is
 /// immutable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeClaimTemplate {
-    /// `v1`, where it is stated.
+    /// `v1`, if it is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
 
-    /// `PersistentVolumeClaim`, where it is stated.
+    /// `PersistentVolumeClaim`, if it is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
 
@@ -47,7 +47,7 @@ pub struct VolumeClaimTemplate {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<ObjectMeta>,
 
-    /// What the claim asks for.
+    /// What the claim requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec: Option<PersistentVolumeClaimSpec>,
 
@@ -66,18 +66,18 @@ impl VolumeClaimTemplate {
     }
 }
 
-/// What becomes of a set's claims.
+/// What happens to a set's claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeRetentionPolicy {
-    /// What becomes of the claims when the JobSet is deleted: `Delete` or `Retain`.
+    /// What happens to the claims when the JobSet is deleted: `Delete` or `Retain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Delete"))]
     pub when_deleted: Option<RetentionPolicy>,
 }
 
 string_enum! {
-    /// What becomes of claims when their JobSet is deleted.
+    /// What happens to claims when their JobSet is deleted.
     pub enum RetentionPolicy {
         /// They are deleted with it.
         Delete,

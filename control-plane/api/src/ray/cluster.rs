@@ -13,7 +13,7 @@ use crate::shared::{object, string_enum};
 
 type Map = BTreeMap<String, String>;
 
-/// Fields that ask for something however empty they are.
+/// Fields that request something even if they are empty.
 const ASKING: [&str; 4] = [
     "authOptions",
     "gcsFaultToleranceOptions",
@@ -44,18 +44,18 @@ pub struct RayClusterSpec {
     pub worker_group_specs: Vec<WorkerGroupSpec>,
     /// Version of Ray in the images.
     pub ray_version: Option<String>,
-    /// Whether Ray's own autoscaler changes the number of workers. Refused.
+    /// Lets Ray's own autoscaler change the number of workers. Refused.
     pub enable_in_tree_autoscaling: Option<bool>,
-    /// Whether the pods are to be deleted.
+    /// If true, the pods are deleted.
     pub suspend: Option<bool>,
-    /// Which controller looks after the cluster.
+    /// The controller that manages the cluster.
     pub managed_by: Option<String>,
     /// Annotations of the head's Service.
     pub head_service_annotations: Map,
     /// The minimum of pods that groups start with, by group name (an addition). Each group, and the
     /// head, is a gang of its own.
     pub gang: Option<Gang>,
-    /// What else is stated.
+    /// All other fields.
     #[serde(flatten)]
     pub other: Unknown,
 }
@@ -68,13 +68,13 @@ pub struct HeadGroupSpec {
     pub service_type: Option<String>,
     /// Flags of `ray start`, without their dashes.
     pub ray_start_params: Option<Map>,
-    /// What the head has to give, by Ray's names (`CPU`, `GPU`, `memory`, or of one's own).
+    /// What the head offers, by Ray's names (`CPU`, `GPU`, `memory`, or custom ones).
     pub resources: Map,
     /// Labels of the head as a node of Ray.
     pub labels: Map,
     /// The pod. Ray runs in its first container.
     pub template: PodTemplateSpec,
-    /// What else is stated.
+    /// All other fields.
     #[serde(flatten)]
     pub other: Unknown,
 }
@@ -87,23 +87,23 @@ pub struct WorkerGroupSpec {
     pub group_name: String,
     /// How many replicas to run; between the two limits.
     pub replicas: Option<i32>,
-    /// The least number of replicas.
+    /// The lowest number of replicas.
     pub min_replicas: Option<i32>,
     /// The highest number of replicas.
     pub max_replicas: Option<i32>,
     /// Pods of each replica; 1 by default.
     pub num_of_hosts: Option<i32>,
-    /// Whether the group is to have no pods, whatever else is stated.
+    /// If true, the group has no pods, whatever the other fields say.
     pub suspend: Option<bool>,
     /// Flags of `ray start`, without their dashes.
     pub ray_start_params: Option<Map>,
-    /// What each pod has to give, by Ray's names.
+    /// What each pod offers, by Ray's names.
     pub resources: Map,
     /// Labels of each pod as a node of Ray.
     pub labels: Map,
     /// The pod. Ray runs in its first container.
     pub template: PodTemplateSpec,
-    /// What else is stated.
+    /// All other fields.
     #[serde(flatten)]
     pub other: Unknown,
 }
@@ -117,7 +117,7 @@ string_enum! {
         /// The cluster is refused, or its pods have ended for good.
         #[allow(non_camel_case_types)]
         failed,
-        /// There are no pods, as `spec.suspend` asks.
+        /// There are no pods, as `spec.suspend` requests.
         #[allow(non_camel_case_types)]
         suspended,
     }
@@ -127,29 +127,29 @@ string_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RayClusterStatus {
-    /// `ready`, `failed` or `suspended`; nothing before the pods have been ready.
+    /// `ready`, `failed` or `suspended`; absent until the pods have been ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<RayClusterState>,
     /// Why it failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Worker pods that are asked for.
+    /// Desired number of worker pods.
     pub desired_worker_replicas: i32,
-    /// Worker pods at least.
+    /// Lowest number of worker pods.
     pub min_worker_replicas: i32,
-    /// Worker pods at most.
+    /// Highest number of worker pods.
     pub max_worker_replicas: i32,
     /// Worker pods that are ready.
     pub ready_worker_replicas: i32,
     /// Worker pods that are ready.
     pub available_worker_replicas: i32,
-    /// CPUs that all pods ask for.
+    /// CPUs that all pods request.
     #[serde(rename = "desiredCPU", skip_serializing_if = "String::is_empty")]
     pub desired_cpu: String,
-    /// Memory that all pods ask for.
+    /// Memory that all pods request.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub desired_memory: String,
-    /// GPUs that all pods ask for.
+    /// GPUs that all pods request.
     #[serde(rename = "desiredGPU", skip_serializing_if = "String::is_empty")]
     pub desired_gpu: String,
     /// When this last changed.

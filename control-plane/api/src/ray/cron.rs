@@ -34,33 +34,33 @@ pub struct RayCronJobSpec {
     pub schedule: String,
     /// Name of the time zone of the schedule, in the IANA database; UTC by default.
     pub time_zone: Option<String>,
-    /// Whether no further jobs are started.
+    /// If true, no further jobs are started.
     pub suspend: Option<bool>,
-    /// What becomes of a start while a job of before still runs (an addition).
+    /// What happens to a start while an earlier job still runs (an addition).
     pub concurrency_policy: Option<ConcurrencyPolicy>,
     /// Seconds by which a start may be late; later than that it is missed (an addition).
     pub starting_deadline_seconds: Option<i64>,
-    /// Jobs that succeeded, and are kept (an addition).
+    /// How many succeeded jobs are kept (an addition).
     pub successful_jobs_history_limit: Option<i32>,
-    /// Jobs that failed, and are kept (an addition).
+    /// How many failed jobs are kept (an addition).
     pub failed_jobs_history_limit: Option<i32>,
     /// The spec of the jobs.
     pub job_template: RayJobSpec,
-    /// Which controller looks after it (an addition).
+    /// The controller that manages it (an addition).
     pub managed_by: Option<String>,
-    /// What else is stated.
+    /// All other fields.
     #[serde(flatten)]
     pub other: Unknown,
 }
 
 string_enum! {
-    /// What becomes of a start while a job of before still runs.
+    /// What happens to a start while an earlier job still runs.
     pub enum ConcurrencyPolicy {
         /// Both run.
         Allow,
-        /// It waits until none runs, and is missed where its deadline passes meanwhile.
+        /// It waits until none runs, and is missed if its deadline passes meanwhile.
         Forbid,
-        /// The job of before is deleted.
+        /// The earlier job is deleted.
         Replace,
     }
 }
@@ -72,16 +72,16 @@ pub struct RayCronJobStatus {
     /// The jobs that have not ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub active: Vec<ObjectReference>,
-    /// The time by the schedule of the latest job that was started.
+    /// The scheduled time of the latest job that was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_schedule_time: Option<Time>,
-    /// When a job succeeded last.
+    /// When a job last succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_successful_time: Option<Time>,
     /// What is wrong with the spec, by condition type.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The generation of the spec that this is about.
+    /// The generation of the spec that this status describes.
     pub observed_generation: i64,
 }
 

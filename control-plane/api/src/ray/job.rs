@@ -34,7 +34,7 @@ pub struct RayJobSpec {
     /// Ray's runtime environment, as YAML.
     #[serde(rename = "runtimeEnvYAML")]
     pub runtime_env_yaml: String,
-    /// What Ray keeps beside the job.
+    /// Metadata that Ray keeps with the job.
     pub metadata: Map,
     /// CPUs for the entrypoint.
     pub entrypoint_num_cpus: Option<f64>,
@@ -42,56 +42,56 @@ pub struct RayJobSpec {
     pub entrypoint_num_gpus: Option<f64>,
     /// Other resources for the entrypoint, as JSON.
     pub entrypoint_resources: String,
-    /// Id of the job; made up where it is not stated.
+    /// Id of the job; generated if it is not set.
     pub job_id: String,
-    /// How the job gets to Ray.
+    /// How the job is submitted to Ray.
     pub submission_mode: Option<RayJobSubmissionMode>,
-    /// The cluster that is made for the job.
+    /// The cluster that is created for the job.
     pub ray_cluster_spec: Option<RayClusterSpec>,
-    /// A cluster that is there already. Refused.
+    /// An existing cluster. Refused.
     pub cluster_selector: Map,
     /// The pod that submits the job.
     pub submitter_pod_template: Option<PodTemplateSpec>,
-    /// How the job is submitted.
+    /// Settings of the submission.
     pub submitter_config: Option<SubmitterConfig>,
     /// Seconds after which the job is stopped, all attempts together.
     pub active_deadline_seconds: Option<i64>,
     /// Seconds within which the job must have been submitted.
     pub pre_running_deadline_seconds: Option<i64>,
-    /// How often a failed job is tried again.
+    /// How often a failed job is retried.
     pub backoff_limit: Option<i32>,
-    /// The same, by another name (an addition).
+    /// Another name of `backoffLimit` (an addition).
     pub max_retries: Option<i32>,
-    /// On what it is tried again (an addition).
+    /// What a failed job is retried on (an addition).
     pub retry_policy: Option<RayJobRetryPolicy>,
-    /// Whether to wait for all pods, and not for the head alone (an addition).
+    /// If true, the job waits for all pods, and not only for the head (an addition).
     pub wait_for_all_pods_healthy: Option<bool>,
-    /// Whether the cluster is deleted when the job has ended.
+    /// If true, the cluster is deleted after the job has ended.
     pub shutdown_after_job_finishes: Option<bool>,
-    /// How long after that.
+    /// Seconds from the end of the job to that deletion.
     pub ttl_seconds_after_finished: Option<i64>,
-    /// Whether the job is to have no pods.
+    /// If true, the job has no pods.
     pub suspend: Option<bool>,
-    /// Which controller looks after the job.
+    /// The controller that manages the job.
     pub managed_by: Option<String>,
-    /// What else is stated.
+    /// All other fields.
     #[serde(flatten)]
     pub other: Unknown,
 }
 
-/// How the job is submitted.
+/// Settings of the submission.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SubmitterConfig {
-    /// How often the submitter's pod may fail, without the job having failed; 2 by default.
+    /// How often the submitter's pod may fail before the job fails; 2 by default.
     pub backoff_limit: Option<i32>,
-    /// What else is stated.
+    /// All other fields.
     #[serde(flatten)]
     pub other: Unknown,
 }
 
 string_enum! {
-    /// How a job gets to Ray.
+    /// How a job is submitted to Ray.
     pub enum RayJobSubmissionMode {
         /// By a Kubernetes Job that submits it and follows its logs.
         K8sJobMode,
@@ -105,19 +105,19 @@ string_enum! {
 }
 
 string_enum! {
-    /// On what a job is tried again.
+    /// What a failed job is retried on.
     pub enum RayJobRetryPolicy {
-        /// On the same pods, in which Ray is started anew.
+        /// The same pods, in which Ray is restarted.
         InPlace,
-        /// On a new cluster.
+        /// A new cluster.
         NewCluster,
     }
 }
 
 string_enum! {
-    /// Where a RayJob stands.
+    /// State of a RayJob.
     pub enum RayJobDeploymentStatus {
-        /// The cluster comes up.
+        /// The cluster is starting.
         Initializing,
         /// The job has been submitted, or is being submitted by its submitter.
         Running,
@@ -125,13 +125,13 @@ string_enum! {
         Complete,
         /// The job has failed for good.
         Failed,
-        /// What belongs to it is being deleted, as `spec.suspend` asks.
+        /// Its objects are being deleted, as `spec.suspend` requests.
         Suspending,
-        /// It has no pods, as `spec.suspend` asks.
+        /// It has no pods, as `spec.suspend` requests.
         Suspended,
         /// It has failed, and its next attempt is being prepared.
         Retrying,
-        /// The spec cannot be.
+        /// The spec is invalid.
         ValidationFailed,
     }
 }
@@ -140,7 +140,7 @@ string_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RayJobStatus {
-    /// Id of the job at Ray, of the present attempt.
+    /// Ray's id of the job, of the present attempt.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub job_id: String,
     /// Name of the cluster.
@@ -149,16 +149,16 @@ pub struct RayJobStatus {
     /// Host and port of the dashboard.
     #[serde(rename = "dashboardURL", skip_serializing_if = "String::is_empty")]
     pub dashboard_url: String,
-    /// What Ray says of the job: `PENDING`, `RUNNING`, `STOPPED`, `SUCCEEDED` or `FAILED`.
+    /// State of the job at Ray: `PENDING`, `RUNNING`, `STOPPED`, `SUCCEEDED` or `FAILED`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub job_status: String,
-    /// Where the RayJob stands; nothing before it was looked at.
+    /// State of the RayJob; absent until the controller has seen it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_deployment_status: Option<RayJobDeploymentStatus>,
     /// Why it failed, in one word.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What Ray says of the job, or why it failed.
+    /// Ray's message about the job, or why it failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// When the first attempt began.
@@ -171,40 +171,40 @@ pub struct RayJobStatus {
     pub succeeded: i32,
     /// Attempts that failed.
     pub failed: i32,
-    /// How often the job was tried again.
+    /// How often the job was retried.
     pub num_retries: i32,
-    /// Whether the job was stopped at its deadline.
+    /// True if the job was stopped at its deadline.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deadline_exceeded: bool,
     /// When the job began and ended at Ray.
     #[serde(skip_serializing_if = "RayJobInfo::is_empty")]
     pub ray_job_info: RayJobInfo,
-    /// The run of Ray that the present attempt belongs to: a head that is started anew is another.
+    /// The run of Ray that the present attempt belongs to. A restarted head is another run.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub session: String,
-    /// The run of Ray that the attempt before belonged to.
+    /// The run of Ray that the previous attempt belonged to.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub previous_session: String,
-    /// Since when Ray has not been reached, while it should be.
+    /// Since when Ray has been unreachable, while it should be reachable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreachable_since: Option<Time>,
-    /// When the wait between two attempts began, or that for a suspension.
+    /// When the wait between two attempts, or for a suspension, began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retrying_since: Option<Time>,
     /// When the job was submitted for the first time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_submission_time: Option<Time>,
-    /// Since when the submitter has had no pod but one that does not go.
+    /// Since when the submitter has had no pod, or only one that does not terminate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub submitter_lost_since: Option<Time>,
-    /// Restarts of the cluster's pods before this attempt. It is always stated: where it is not
-    /// there the definition of RayJobs has dropped it.
+    /// Restarts of the cluster's pods before this attempt. It is always written: if it is absent,
+    /// the CRD of RayJobs has pruned it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts_before: Option<i32>,
-    /// Failures of the head's pods and containers, of which no restart tells, before this attempt.
+    /// Failures of the head's pods and containers before this attempt that no restart accounts for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_failures_before: Option<i32>,
-    /// Whether the next attempt is to be made on another cluster: the head of this one has not come
+    /// True if the next attempt needs another cluster, because the head of this one did not come
     /// up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub needs_new_cluster: bool,
@@ -214,7 +214,7 @@ pub struct RayJobStatus {
     /// What has happened to the job, by condition type.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The generation of the spec that this is about.
+    /// The generation of the spec that this status describes.
     pub observed_generation: i64,
 }
 
