@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""One word for each thing: docs/concepts.md defines the terms, and no file uses a former word for one of them."""
+"""One word for each thing: docs/concepts.md defines the terms, and no file uses a former word for
+one of them, nor a phrase that reads like a translation."""
 
 import re
 import subprocess
@@ -16,6 +17,10 @@ FORMER = {
     r"(?i)\bextras\b(?!\")": "optional workers",
     r"\b(RestartedAlone|NotAlone|AloneRequest)\b|\bhandled_?[aA]lone": "worker restart",
     r"\brestart-alone\b": "restart-workers",
+    r"(?i)\banew\b": "again, or recreate",
+    r"(?i)\bwho(so)?ever\b": "the component that is meant",
+    r"(?i)\b(for )?so long as\b|\bfor so long\b": "while",
+    r"(?i)\bthe same of\b|\bcome about\b|\bis had\b": "a plain verb",
 }
 
 

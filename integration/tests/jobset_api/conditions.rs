@@ -231,7 +231,7 @@ fn with_single(max_restarts: i32, action: &str) -> Value {
 const THREE: [&str; 3] = ["js-a-0", "js-b-0", "js-b-1"];
 
 /// Makes the second Job of `b` fail, and waits until that Job and no other is recreated.
-async fn anew(scene: &Scene, attempt: &str) -> Result<()> {
+async fn recreated(scene: &Scene, attempt: &str) -> Result<()> {
     let before = scene.until_jobs(&THREE, 0).await?;
     scene.pods_become("js-b-1", "Failed").await?;
     eventually("the job is recreated", PATIENCE, async || {
@@ -250,8 +250,8 @@ async fn a_single_job_can_be_made_anew_beyond_the_limit(scene: Scene) -> Result<
     scene
         .create(with_single(0, "RestartJobAndIgnoreMaxRestarts"))
         .await?;
-    anew(&scene, "1").await?;
-    anew(&scene, "2").await?;
+    recreated(&scene, "1").await?;
+    recreated(&scene, "2").await?;
     let note = scene
         .until_event("RestartJobAndIgnoreMaxRestartsFailurePolicyAction")
         .await?;
@@ -279,7 +279,7 @@ async fn a_single_job_can_be_made_anew_beyond_the_limit(scene: Scene) -> Result<
 
 async fn restarts_of_jobs_and_of_the_set_use_up_one_limit(scene: Scene) -> Result<()> {
     scene.create(with_single(2, "RestartJob")).await?;
-    anew(&scene, "1").await?;
+    recreated(&scene, "1").await?;
     scene.pods_become("js-a-0", "Failed").await?;
     // A Job that was recreated before is recreated in the next attempt, too.
     let jobs = scene.until_jobs(&THREE, 1).await?;

@@ -322,7 +322,7 @@ fn a_recreation_while_no_coordinator_is_there_counts_with_those_before_and_after
             ..Default::default()
         }];
     };
-    let anew = Some((7, 2, Some(InPlacePhase::Recreating), 0));
+    let recreating = Some((7, 2, Some(InPlacePhase::Recreating), 0));
     let as_before = Some((4, 1, Some(InPlacePhase::InSync), 1));
     type Away = fn(&mut Observed);
     for (what, kind, away, after) in [
@@ -330,10 +330,10 @@ fn a_recreation_while_no_coordinator_is_there_counts_with_those_before_and_after
             "no hub",
             InPlaceKind::Supervised,
             without_hub as Away,
-            anew.clone(),
+            recreating.clone(),
         ),
-        ("no hub", InPlaceKind::Plain, without_hub, anew.clone()),
-        ("no gate", InPlaceKind::Supervised, without_gate, anew),
+        ("no hub", InPlaceKind::Plain, without_hub, recreating.clone()),
+        ("no gate", InPlaceKind::Supervised, without_gate, recreating),
         (
             "upstream's agents",
             InPlaceKind::Supervised,

@@ -45,9 +45,9 @@ async fn a_jobset_that_is_recreated_under_its_name_is_another_one() {
     assert_eq!(watch.next().await, Event::Synced(pb::Synced {}));
 
     let after = api.board.post("ours", "js", UnixNanos(1));
-    let mut anew = running("ours", "js", 0);
-    Arc::make_mut(&mut anew.jobset).metadata.uid = Some("uid-anew".to_owned());
-    after.show(anew);
+    let mut recreated = running("ours", "js", 0);
+    Arc::make_mut(&mut recreated.jobset).metadata.uid = Some("uid-recreated".to_owned());
+    after.show(recreated);
     // Later messages of the former group's task are ignored, and so is its end.
     before.show(running("ours", "js", 4));
     drop(before);
@@ -57,7 +57,7 @@ async fn a_jobset_that_is_recreated_under_its_name_is_another_one() {
         uid: "uid-js".into(),
     };
     assert_eq!(watch.next().await, Event::Removed(removed));
-    assert_eq!(watch.changed().await.uid, "uid-anew");
+    assert_eq!(watch.changed().await.uid, "uid-recreated");
     let listed = api.list("list:*", all()).await.unwrap().groups;
     assert_eq!(names(&listed), ["js"]);
 }
