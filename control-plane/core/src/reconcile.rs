@@ -46,8 +46,8 @@ use crate::{
 };
 
 mod create;
+mod failed_jobs;
 pub(crate) mod failure_policy;
-mod failures;
 pub(crate) mod jobs;
 mod mode;
 mod suspension;
@@ -158,7 +158,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         draft.fail(reasons::REACHED_MAX_RESTARTS, &message);
         return;
     }
-    if failures::answer(observed, children, &mode, draft, plan) {
+    if failed_jobs::answer(observed, children, &mode, draft, plan) {
         return;
     }
     let some_succeeded = reached.iter().any(|state| state.succeeded > 0);

@@ -35,10 +35,10 @@ mod coordinator;
 mod durable;
 mod gather;
 mod ids;
+mod lost_pods;
 mod observed;
 mod output;
 mod policy;
-mod replace;
 mod report;
 mod step_delay;
 mod view;
@@ -50,12 +50,12 @@ pub use coordinator::{Coordinator, Effect, Fate, Preview, Unmoved, WORKER_RESTAR
 pub use durable::{Durable, DurablePhase, Impossible};
 pub use gather::{Gathered, Placed, gather};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
+pub use lost_pods::{LostPods, Occupancy, PodPlace, Replacement, Vacant, is_open, places, replacement_pod};
 pub use observed::{Observed, PodFact, Scope, Worker};
 pub use output::{Announcement, Condemned, Desired, Output, Timeline, WorkerRestart};
 pub use policy::{
     EscalateAfter, Policy, TerminalAction, TerminalRule, grace_ms, heartbeat_timeout_ms, ready_timeout_ms,
 };
-pub use replace::{LostPods, Occupancy, PodPlace, Replacement, Vacant, is_open, places, replacement_pod};
 pub use report::{Exit, Heartbeat, Phase, Report};
 pub use step_delay::StepDelay;
 

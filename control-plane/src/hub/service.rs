@@ -23,8 +23,8 @@ use tracing::Instrument;
 
 use super::auth::{Authenticator, Credentials, GRACE};
 use super::convert;
+use super::message_rate::{HELLO, MessageRates};
 use super::outbox::{Outbox, Outgoing};
-use super::pace::{HELLO, Paces};
 use super::protocol;
 use super::refusals::Refusals;
 use super::role::{HOLD, Role, Term};
@@ -49,7 +49,7 @@ pub struct Gate {
 pub struct HubService {
     role: Arc<Role>,
     gate: Gate,
-    paces: Paces,
+    paces: MessageRates,
     /// How long a stream continues after its token has expired.
     grace: Duration,
     /// Ends all waits.
@@ -258,7 +258,7 @@ pub(super) async fn serve_on(
     let service = HubService {
         role,
         gate,
-        paces: Paces::default(),
+        paces: MessageRates::default(),
         grace,
         shutdown: shutdown.clone(),
     };

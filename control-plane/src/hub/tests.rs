@@ -30,7 +30,7 @@ mod lies;
 mod memory;
 mod port;
 mod recorded;
-mod replaced;
+mod two_streams;
 
 const UID: &str = "group-1";
 /// The places that the test hub has for each address: all clients of a test share one address.

@@ -20,11 +20,11 @@ mod attempt;
 mod end;
 mod follow;
 mod gone;
-mod head;
 mod initialize;
 mod plan;
 mod retry;
 mod status_annotation;
+mod unready_head;
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -33,9 +33,9 @@ use lockstep_api::ray::{RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
 
 pub use attempt::is_begun;
 pub(super) use attempt::{first_cluster, owner};
-pub use head::head_failures;
 pub use plan::{JobPlan, ObservedJob, Pods, Ray, RayInfo};
 pub use status_annotation::{Recalled, recall};
+pub use unready_head::head_failures;
 
 use self::attempt::{cluster_name, job_id, last_id};
 use self::plan::has_ended;

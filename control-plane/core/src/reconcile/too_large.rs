@@ -6,8 +6,8 @@
 
 use k8s_openapi::api::batch::v1::Job;
 
+use super::failed_jobs::{apply, failed, patterns};
 use super::failure_policy::{self, Decision, Restarts};
-use super::failures::{apply, failed, patterns};
 use super::suspension::suspend;
 use crate::{
     common::violation::Violation,

@@ -19,7 +19,7 @@ use super::apply::{self, RayError, Text};
 use super::belonging::{Belonging, Submitter};
 use super::cluster::own_jobset;
 use super::dashboard::{Dashboards, Place};
-use super::head::Heads;
+use super::head_address::Heads;
 use super::kuberay::KubeRay;
 use super::packed::{LargeTurns, Packed};
 use super::retry_state::RetryState;

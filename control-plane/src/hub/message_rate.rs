@@ -17,7 +17,7 @@ const REMEMBERED: usize = 1024;
 
 /// The pace of each node. A new stream continues with the pace of the one before.
 #[derive(Default)]
-pub(super) struct Paces(Mutex<Nodes>);
+pub(super) struct MessageRates(Mutex<Nodes>);
 
 #[derive(Default)]
 struct Nodes {
@@ -26,7 +26,7 @@ struct Nodes {
     full: usize,
 }
 
-impl Paces {
+impl MessageRates {
     /// The pace of this node.
     pub(super) fn of(&self, node: &str) -> Arc<SharedRateLimit> {
         // Nothing that holds this lock can leave it half-changed.
@@ -58,7 +58,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_stream_of_a_node_has_no_burst_of_its_own_and_another_node_has() {
-        let paces = Paces::default();
+        let paces = MessageRates::default();
         let began = Instant::now();
         for _ in 0..401 {
             let pace = paces.of("n1");
@@ -76,7 +76,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn ten_thousand_nodes_come_at_once_and_none_waits() {
-        let paces = Paces::default();
+        let paces = MessageRates::default();
         let began = Instant::now();
         for node in 0..10_000 {
             paces.of(&node.to_string()).acquire(HELLO).await;
