@@ -83,6 +83,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_share_fits_as_many_as_its_bytes_allow() {
+        let share = Share {
+            parts: 16,
+            each: 32 << 10,
+        };
+        assert_eq!(share.fits(256 << 20), 512);
+    }
+
+    #[test]
     fn a_limit_is_a_number_or_there_is_none() {
         for (text, limit) in [
             ("268435456\n", Some(268_435_456)),

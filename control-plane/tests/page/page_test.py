@@ -263,7 +263,7 @@ class PageTest(unittest.TestCase):
         self.server.lead()
         port = self.server.address.split(":")[1]
         self.browser.open(f"http://evil.example:{port}/state")
-        self.says("body", "for the host localhost")
+        self.says("body", "only served for the host localhost")
         self.browser.open("about:blank")
         self.browser.requests.clear()
         self.expected = "421"

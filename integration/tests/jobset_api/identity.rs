@@ -486,7 +486,7 @@ async fn the_hubs_authority_is_replaced_under_streams_that_stand(scene: Scene) -
         });
         standing.tx.send(pb::NodeMessage { kind: Some(kind) }).await?;
         let end = standing.end().await?;
-        ensure!(end.message().contains("of node node-b"), "{end}");
+        ensure!(end.message().contains("belongs to node node-b"), "{end}");
         Ok(())
     })
     .await;

@@ -124,10 +124,11 @@ pub async fn run(
 
 /// A stream that the hub has welcomed.
 struct Session<'a> {
+    // Dropped first: requests end before the stream is reset.
+    queue: MessageQueue,
     incoming: Streaming<wire::HubMessage>,
     /// Epoch of the leader at its other end.
     epoch: Epoch,
-    queue: MessageQueue,
     workers: &'a Handle,
     health: watch::Receiver<RuntimeAccess>,
     /// None if the hub takes no new tokens.

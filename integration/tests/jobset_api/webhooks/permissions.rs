@@ -11,7 +11,7 @@ use crate::scene::{PATIENCE, Scene};
 
 const NAMESPACE: &str = "lockstep-system";
 /// What the log says if the configurations cannot be read.
-const NOT_GIVEN: &str = "is not given the CA";
+const NOT_GIVEN: &str = "does not get the CA";
 
 /// Objects that let the control plane store the webhooks' certificate.
 const CERTIFICATE: &str = r#"

@@ -106,11 +106,11 @@ fn each_mistake_is_named_by_its_field() {
         ),
         (
             head_env("RAY_REDIS_ADDRESS", "redis:6379"),
-            "spec.headGroupSpec.template: RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance, and that is not supported",
+            "spec.headGroupSpec.template: RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance, which is not supported",
         ),
         (
             with_options(head_env("RAY_REDIS_ADDRESS", "redis:6379")),
-            "spec.headGroupSpec.template: RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance, and that is not supported",
+            "spec.headGroupSpec.template: RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance, which is not supported",
         ),
         (
             head_env("REDIS_USERNAME", "me"),

@@ -102,6 +102,7 @@ impl Coordinator {
     /// Job, which it does before the Job reports it. The clocks may differ by any amount, so this
     /// clock decides only how long to wait.
     fn may_be_ended(cause: &Cause, step: &Step<'_>) -> Option<u64> {
+        mutant!(CountEndedPods => None);
         let Step { view, now, .. } = *step;
         let (identity, slot) = cause.identity.as_ref().zip(step.slot_of(cause))?;
         // If the agent reports the failure, the worker has failed by itself.
