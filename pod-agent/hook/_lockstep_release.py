@@ -1,0 +1,168 @@
+"""How a standby becomes a worker: what must be as it was, and what takes effect then."""
+
+import os
+import sys
+
+import _io
+from _frozen_importlib_external import PathFinder
+from _lockstep_standby import command_line
+
+# Variables that libraries read when they are loaded: beginnings of names, and whole names.
+PREFIXES = (
+    "LD_", "PYTHON", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "VECLIB_",
+    "MALLOC_", "CUDA_", "NVIDIA_", "NCCL_", "TORCH_", "PYTORCH_", "TF_", "XLA_", "JAX_", "TPU_",
+    "HF_", "TRANSFORMERS_", "LC_", "CONDA_",
+)  # fmt: skip
+NAMES = ("GLIBC_TUNABLES", "LANG", "LANGUAGE", "TZ", "TZDIR", "HOME", "PATH", "VIRTUAL_ENV")
+# Read when it is used, and set for ranks by the agent itself.
+LATER = ("PYTHON_EXEC",)
+CUSTOM = ("sitecustomize", "usercustomize")
+
+
+class Release:
+    """What a standby was started with."""
+
+    def __init__(self):
+        self.environment = dict(os.environ)
+        self.folder = os.getcwd()
+        self.kind, self.name = command_line()
+        self.python_path = os.environ["PYTHONPATH"].split(":") if os.environ.get("PYTHONPATH") else []
+        self.before = self.places(self.folder)
+
+    def places(self, folder):
+        """The folders that the interpreter looks in before its own, when it runs the program in a folder."""
+        found = [os.path.join(folder, place) if place else folder for place in self.python_path]
+        if getattr(sys.flags, "safe_path", False):
+            return found
+        if self.kind != "script":
+            return [folder, *found]
+        script = os.path.join(folder, self.name)
+        # A folder or an archive is itself looked in.
+        return [script, *found] if os.path.isdir(script) else [script, os.path.dirname(os.path.realpath(script)), *found]
+
+    def shadowed(self, name, spec):
+        """Whether the program, if it looked for a module, would find another than the one of `spec`."""
+        other = PathFinder.find_spec(name, self.before)
+        if other is None:
+            return False
+        # A folder without __init__.py comes after any module, unless that is such a folder, too.
+        return other.has_location or spec is None or not spec.has_location
+
+    def custom(self):
+        """The name of a module that `site` would import before all others, and that may change them."""
+        names = CUSTOM if sys.modules["site"].ENABLE_USER_SITE else CUSTOM[:1]
+        for name in names:
+            spec = PathFinder.find_spec(name)
+            # Distributions have an empty one beside the standard library.
+            if spec is not None and os.path.dirname(spec.origin or "") != os.path.dirname(os.__file__):
+                return name
+        return ""
+
+    @staticmethod
+    def changes(words):
+        """What the agent wants changed: the value of each name, or None. Special names begin with =."""
+        changed = {}
+        for word in map(os.fsdecode, words):
+            special = next((name for name in ("=cwd", "=umask") if word.startswith(name)), "")
+            if special:
+                changed[special] = word[len(special) :]
+            elif word:
+                name, equals, value = word.partition("=")
+                changed[name] = value if equals else None
+        changed.pop("LOCKSTEP_HOOK", None)
+        return changed
+
+    def refused_files(self, guard):
+        """Why modules that are imported are not those that the program would find."""
+        self.forget()
+        for name in guard.looked:
+            if self.shadowed(name, getattr(sys.modules.get(name), "__spec__", None)):
+                return "shadowed " + name
+        for origin, (name, changed, size) in guard.files.items():
+            try:
+                status = os.stat(origin)
+            except OSError:
+                return "changed " + name
+            if (status.st_mtime_ns, status.st_size) != (changed, size):
+                return "changed " + name
+        return ""
+
+    def forget(self):
+        """Forgets what was seen in folders."""
+        for place in self.before:
+            if place not in sys.path:
+                sys.path_importer_cache.pop(place, None)
+        for finder in list(sys.path_importer_cache.values()):
+            if type(finder).__name__ == "FileFinder":
+                finder.invalidate_caches()
+
+    def enter(self, changes):
+        """Goes to the working directory. Why not."""
+        folder = changes.get("=cwd", self.folder)
+        if folder == self.folder:
+            return ""
+        if any(not os.path.isabs(place) for place in self.python_path):
+            return "PYTHONPATH is relative"
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            return "cwd %s" % error
+        return ""
+
+    def apply(self, changes):
+        """Makes the changes."""
+        for name, value in changes.items():
+            if name == "=umask":
+                os.umask(int(value))
+            elif name == "=cwd":
+                processes = sys.modules.get("multiprocessing.process")
+                if processes is not None:
+                    processes.ORIGINAL_DIR = os.path.abspath(os.getcwd())
+            elif value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self.forget()
+
+
+def is_read_at_load(name):
+    """Whether libraries may have read a variable already."""
+    return name not in LATER and (name in NAMES or name.startswith(PREFIXES))
+
+
+def refused_environment(release, changes):
+    """Why the changes come too late for what has been imported."""
+    release.before = release.places(changes.get("=cwd", release.folder))
+    for name, value in changes.items():
+        was = release.environment.get(name)
+        if not name.startswith("=") and value != was:
+            # What an import has set itself, it would have set on top of the change.
+            if is_read_at_load(name) or os.environ.get(name) != was:
+                return "environment " + name
+    return ""
+
+
+def renew_streams():
+    """Makes the standard streams as if the interpreter had begun with the descriptors of now.
+
+    Libraries may hold the objects: each is set up again in its place, as pylifecycle.c does it.
+    """
+    for number, stream in enumerate((sys.__stdin__, sys.__stdout__, sys.__stderr__)):
+        if type(stream) is _io.TextIOWrapper:
+            renew(number, stream)
+
+
+def renew(number, stream):
+    buffer = stream.buffer
+    raw = getattr(buffer, "raw", buffer)
+    name, mode, through = raw.name, stream.mode, stream.write_through
+    raw.__init__(number, "rb" if number == 0 else "wb", closefd=False)
+    raw.name = name
+    if buffer is not raw:
+        size = raw._blksize if raw._blksize > 1 else _io.DEFAULT_BUFFER_SIZE
+        if sys.version_info >= (3, 14):
+            size = max(min(raw._blksize, 8192 * 1024), _io.DEFAULT_BUFFER_SIZE)
+        buffer.__init__(raw, size)
+    lines = not through and (raw.isatty() or number == 2 and sys.version_info >= (3, 9))
+    stream.__init__(buffer, stream.encoding, stream.errors, "\n", lines, through)
+    stream.mode = mode

@@ -1,0 +1,87 @@
+"""What `site` imports first in a worker that may have standbys.
+
+The agent puts the folder of this file before the others of PYTHONPATH. This file puts everything
+back as it would be without: the environment, `sys.path` and `sys.modules`. It hands over to
+`_lockstep_standby`, and in the end the real `sitecustomize` is imported, if there is one.
+Runs in every Python since 2.7. Where it does not know the version, it only puts things back.
+"""
+
+import os
+import sys
+
+
+def _restore(here):
+    """Puts the environment and `sys.path` back. What the agent asks for, or None."""
+    asked = os.environ.pop("LOCKSTEP_HOOK", "").split(";", 5)
+    first, colon, rest = os.environ.get("PYTHONPATH", "").partition(":")
+    if os.path.abspath(first) != here:
+        return None
+    if rest or len(asked) == 6 and asked[4] == "1":
+        os.environ["PYTHONPATH"] = rest
+    else:
+        del os.environ["PYTHONPATH"]
+    if here in sys.path:
+        at = sys.path.index(here)
+        # An empty PYTHONPATH names no folder. After a colon it has named the current one.
+        if colon and not rest and sys.path[at + 1 : at + 2] == [os.getcwd()]:
+            del sys.path[at + 1]
+        del sys.path[at]
+    sys.path_importer_cache.pop(here, None)
+    return asked if len(asked) == 6 and asked[0] == "1" else None
+
+
+def _refuse(asked, why):
+    """Lets the program run as without the hook; a standby says why it ends."""
+    wait, channel = asked[1] == "wait", int(asked[3])
+    if wait:
+        os.write(channel, ("refused " + why).encode("utf-8", "replace")[:1000])
+        os._exit(120)
+    for descriptor in (int(asked[2]), channel):
+        try:
+            os.close(descriptor)
+        except OSError:
+            pass
+
+
+def _begin():
+    here = os.path.dirname(os.path.abspath(__file__))
+    supported = (3, 8) <= sys.version_info[:2] <= (3, 14)
+    failure = "Python %d.%d" % sys.version_info[:2]
+    standby = None
+    if supported and os.environ.get("LOCKSTEP_HOOK"):
+        writes = sys.dont_write_bytecode
+        try:
+            # Only in the agent's own folder. Compiling each time would take longer than the rest.
+            sys.dont_write_bytecode = writes and bool(sys.pycache_prefix)
+            import _lockstep_standby as standby
+
+            if ";wait;" in os.environ["LOCKSTEP_HOOK"][:8]:
+                import _lockstep_wait
+        except Exception as error:
+            standby, failure = None, repr(error)
+        sys.dont_write_bytecode = writes
+    asked = _restore(here)
+    waiting = sys.modules.pop("_lockstep_wait", None)
+    for name in ("_lockstep_release", "_lockstep_standby"):
+        sys.modules.pop(name, None)
+    if asked is None:
+        return
+    try:
+        if standby is None:
+            _refuse(asked, failure)
+        elif asked[1] == "wait":
+            waiting.wait(here, asked)
+        else:
+            standby.run(here, int(asked[2]))
+    except Exception as error:
+        _refuse(asked, repr(error))
+
+
+try:
+    _begin()
+except Exception:
+    pass
+# Kept, since Python 2 empties a module that nobody holds.
+_this = sys.modules.pop("sitecustomize", None)
+# If there is none, `site` expects this to fail.
+import sitecustomize  # noqa: E402, F401
