@@ -154,11 +154,13 @@ def renew_streams():
 
 def renew(number, stream):
     buffer = stream.buffer
-    raw = getattr(buffer, "raw", buffer)
-    name, mode, through = raw.name, stream.mode, stream.write_through
-    raw.__init__(number, "rb" if number == 0 else "wb", closefd=False)
+    name, mode, through = buffer.name, stream.mode, stream.write_through
+    # It has looked whether it can seek, and would not look again.
+    raw = _io.FileIO(number, "rb" if number == 0 else "wb", closefd=False)
     raw.name = name
-    if buffer is not raw:
+    if type(buffer) is _io.FileIO:
+        buffer = raw
+    else:
         size = raw._blksize if raw._blksize > 1 else _io.DEFAULT_BUFFER_SIZE
         if sys.version_info >= (3, 14):
             size = max(min(raw._blksize, 8192 * 1024), _io.DEFAULT_BUFFER_SIZE)

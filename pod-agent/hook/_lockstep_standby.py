@@ -39,12 +39,10 @@ class List:
     def names(self):
         """The names, in the order in which they were imported first."""
         text = os.pread(self.descriptor, LARGEST, 0)
-        used = int.from_bytes(text[4:HEADER], "little") if text[:4] == MAGIC else 0
+        if text[:4].strip(b"\0") and text[:4] != MAGIC:
+            raise ValueError("the list has another form")
+        used = int.from_bytes(text[4:HEADER], "little")
         return used, [name for name in text[HEADER : HEADER + used].decode("ascii", "replace").split("\n") if name]
-
-    def used(self):
-        """How many bytes of names there are."""
-        return int.from_bytes(os.pread(self.descriptor, HEADER, 0)[4:], "little")
 
     def let_go(self):
         """Keeps the descriptor from the program."""

@@ -19,7 +19,6 @@ REST, LONGEST_REST = 3, 2.0
 # How often it looks whether there is more to import.
 LOOK = 2.0
 REFUSED, SPOILED = 120, 121
-UNPRINTED = ("SystemExit", "KeyboardInterrupt")
 
 
 class Guard:
@@ -183,13 +182,15 @@ class Standby:
         before = descriptors()
         try:
             __import__(name)
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:
             kind = type(error).__name__
-            text = kind if kind in UNPRINTED else "%s: %s" % (kind, error)
+            text = kind if kind == "SystemExit" else "%s: %s" % (kind, error)
             self.say("failed %s %s" % (name, text.replace("\n", " ")))
             os._exit(SPOILED)
-        for number in descriptors() - before:
-            why = spoils(number)
+        for number, target in sorted(descriptors() - before):
+            why = spoils(number, target)
             if why:
                 self.spoil(why)
         self.importing = ""
@@ -234,19 +235,18 @@ class Standby:
         """Imports and waits, until the agent releases it."""
         self.score = raise_oom_score()
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        while True:
-            if self.import_new() and not self.message:
+        while not self.message:
+            new = self.import_new()
+            # A process that has not begun ends by SIGINT. A library may have set its own.
+            interrupt = _signal.getsignal(_signal.SIGINT)
+            if interrupt is _signal.default_int_handler:
+                _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+            if new and not self.message:
                 self.say("ready %d %d %d" % (self.modules, resident(), self.seconds * 1000))
             if not self.message:
-                # A process that has not begun ends by SIGINT. A library may have set its own.
-                interrupt = _signal.getsignal(_signal.SIGINT)
-                if interrupt is _signal.default_int_handler:
-                    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
                 self.hear(LOOK)
-                if interrupt is _signal.default_int_handler:
-                    _signal.signal(_signal.SIGINT, interrupt)
-            if self.message:
-                return
+            if interrupt is _signal.default_int_handler:
+                _signal.signal(_signal.SIGINT, interrupt)
 
     def become(self):
         """Becomes the worker, or ends."""
@@ -285,14 +285,20 @@ def flush():
 
 
 def descriptors():
-    """The open descriptors."""
-    return set(os.listdir("/proc/self/fd"))
+    """The open descriptors, and what they are."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found.add((number, os.readlink("/proc/self/fd/" + number)))
+        except OSError:
+            # That of the listing itself.
+            pass
+    return found
 
 
-def spoils(number):
+def spoils(number, target):
     """Why a descriptor that an import has opened is one that a process in waiting must not hold."""
     try:
-        target = os.readlink("/proc/self/fd/" + number)
         if target.startswith("/dev/nvidia"):
             return target
         if target.startswith("socket:"):
@@ -346,9 +352,13 @@ def write_oom_score(score):
 
 def wait(here, asked):
     """What the hook does in a standby: returns when it has become the worker."""
-    standby = Standby(here, asked)
-    custom = standby.release.custom()
-    if custom:
-        standby.refuse(custom)
-    standby.park()
-    standby.become()
+    try:
+        standby = Standby(here, asked)
+        custom = standby.release.custom()
+        if custom:
+            standby.refuse(custom)
+        standby.park()
+        standby.become()
+    except KeyboardInterrupt:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        os.kill(os.getpid(), _signal.SIGINT)

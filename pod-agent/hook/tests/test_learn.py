@@ -1,0 +1,138 @@
+"""What the hook learns in a program that it does not wait in."""
+
+import os
+import struct
+import subprocess
+import unittest
+from pathlib import Path
+
+from agent import MAGIC
+from case import StandbyTest
+
+
+class Learns(StandbyTest):
+    def test_form_of_the_list(self) -> None:
+        self.run_hooked(self.program("import csv, json.tool"))
+        raw = self.list.raw()
+        magic, used = struct.unpack("<II", raw[:8])
+        self.assertEqual((MAGIC, len(raw) - 8), (magic, used))
+        self.assertEqual(b"LSK1", raw[:4])
+        self.assertTrue(raw.endswith(b"\n"))
+        names = self.list.names()
+        self.assertEqual(len(names), len(set(names)))
+        self.assertLess(names.index("csv"), names.index("_csv"))
+        self.assertIn("json.tool", names)
+
+    def test_keeps_what_attempts_before_have_learned(self) -> None:
+        self.run_hooked(self.program("import csv"))
+        before = self.list.raw()[8:]
+        self.run_hooked(self.program("import csv, decimal"))
+        self.assertTrue(self.list.raw()[8:].startswith(before))
+        self.assertIn("decimal", self.list.names())
+
+    def test_learns_also_after_a_release(self) -> None:
+        standby = self.standby(self.program("import decimal"))
+        standby.wait_for("ready")
+        standby.start()
+        standby.process.wait()
+        self.assertIn("decimal", self.list.names())
+
+    def test_a_number_of_its_own_is_used_where_the_agents_is_another(self) -> None:
+        moved = os.dup(self.list.descriptor)
+        os.dup2(moved, 200)
+        os.close(moved)
+        self.addCleanup(os.close, 200)
+        text = "import csv, os; os.closerange(3, 2000); f = open(os.devnull, 'r+b'); import decimal"
+        # A process between this one and the program has no such descriptor.
+        self.run_hooked(["/bin/sh", "-c", f"{self.python} -c \"{text}\"; true"], listed=200)
+        self.assertIn("csv", self.list.names())
+        self.assertTrue(set(self.list.names()).isdisjoint({"decimal"}) or "decimal" in self.list.names())
+
+    def test_forks_do_not_write(self) -> None:
+        self.run_hooked(self.program("import os\nif os.fork() == 0: import csv; os._exit(0)\nos.wait(); import cmd"))
+        self.assertNotIn("csv", self.list.names())
+        self.assertIn("cmd", self.list.names())
+
+    def test_only_imports_count(self) -> None:
+        self.run_hooked(self.program("""
+            import importlib.util
+            importlib.util.find_spec("csv")
+            try: import no_such_module
+            except ImportError: pass
+            import cmd
+            importlib.import_module("decimal")
+        """))
+        names = set(self.list.names())
+        self.assertTrue(names.isdisjoint({"csv", "no_such_module"}), names)
+        self.assertLessEqual({"cmd", "decimal"}, names)
+
+    def test_a_module_whose_import_has_failed_is_forgotten(self) -> None:
+        self.install("module_x", "import csv; raise ValueError")
+        self.run_hooked(self.program("try: import module_x\nexcept ValueError: import cmd\nimport decimal"))
+        self.assertNotIn("module_x", self.list.names())
+        self.assertLessEqual({"csv", "cmd", "decimal"}, set(self.list.names()))
+
+    def test_odd_names_and_a_full_list(self) -> None:
+        ran = self.run_hooked(self.program("""
+            import importlib, importlib.machinery, sys
+            class Any:
+                def find_spec(self, name, path=None, target=None):
+                    return importlib.machinery.ModuleSpec(name, self) if name.startswith("m") else None
+                def create_module(self, spec): return None
+                def exec_module(self, module): pass
+            sys.meta_path.append(Any())
+            for name in ("m\\n", "m\\u00e9", "m-x", "m" * 201): importlib.import_module(name)
+            for n in range(3000): importlib.import_module("m" * 190 + str(n))
+        """))
+        self.assertEqual("", ran.stderr)
+        self.assertLessEqual(len(self.list.raw()), 256 * 1024)
+        self.assertGreater(len(self.list.raw()), 255 * 1024)
+        self.assertTrue(all(len(name) <= 200 and name.isidentifier() for name in self.list.names() if name[0] == "m"))
+
+    def test_a_list_that_is_none_is_left_alone(self) -> None:
+        os.pwrite(self.list.descriptor, b"something else", 0)
+        self.assertEqual("1\n", self.run_hooked(self.program("import csv; print(1)")).stdout)
+        self.assertEqual(b"something else", self.list.raw())
+
+    def test_without_anything_it_is_silent(self) -> None:
+        for asked in (None, "", "2;run;3;-1;0;", "1;run;99;-1;0;", "1;run;x;-1;0;", "1;run"):
+            environment = self.environment | {"PYTHONPATH": str(self.hook)} | ({"LOCKSTEP_HOOK": asked} if asked else {})
+            text = "import csv, os, sys; print('LOCKSTEP_HOOK' in os.environ, 'PYTHONPATH' in os.environ, sys.path[0])"
+            ran = subprocess.run([self.python, "-c", text], env=environment, capture_output=True, text=True, check=False)
+            self.assertEqual(("False False \n", ""), (ran.stdout, ran.stderr), asked)
+
+    def test_ranks_of_torchrun(self) -> None:
+        shim = self.hook / "python"
+        text = "import os, sys; print(os.environ.get('PYTHON_EXEC'), os.environ.get('LOCKSTEP_PYTHON_EXEC'))"
+        command = self.program(text, "torchrun")
+        self.assertEqual("None None\n", self.run_hooked(command).stdout)
+        shim.symlink_to("/bin/true")
+        self.addCleanup(shim.unlink)
+        self.assertEqual(f"{shim} {self.python}\n", self.run_hooked(command).stdout)
+        self.assertEqual("mine None\n", self.run_hooked(command, self.environment | {"PYTHON_EXEC": "mine"}).stdout)
+        self.assertEqual("None None\n", self.run_hooked(self.program(text, "other")).stdout)
+        package = self.folder / "torch/distributed"
+        package.mkdir(parents=True)
+        (package / "run.py").write_text(text)
+        environment = self.environment | {"PYTHONPATH": str(self.folder)}
+        command = [self.python, "-u", "-X", "dev", "-mtorch.distributed.run", "--nproc-per-node", "2"]
+        self.assertEqual(f"{shim} {self.python}\n", self.run_hooked(command, environment).stdout)
+        standby = self.standby(self.program(text, "torchrun"))
+        standby.wait_for("ready")
+        standby.start()
+        self.assertEqual(f"{shim} {self.python}\n".encode(), standby.process.communicate()[0])
+
+    def test_other_versions(self) -> None:
+        """Any Python that is not known runs the program as ever."""
+        for name in ("python2", "python2.7", "python3.6", "python3.7"):
+            for python in sorted(Path.home().glob(f".pyenv/versions/*/bin/{name}")):
+                text = "import os, sys; print([os.environ.get('PYTHONPATH'), os.environ.get('LOCKSTEP_HOOK'), sys.path[0]])"
+                ran = self.run_hooked([str(python), "-c", text])
+                self.assertEqual(("[None, None, '']\n", ""), (ran.stdout, ran.stderr))
+                standby = self.standby([str(python), "-c", text])
+                self.assertTrue(standby.hear().startswith("refused Python "))
+                self.assertEqual(120, standby.process.wait())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,185 @@
+"""What a standby imports and what it refuses to hold, and how it becomes the program."""
+
+import json
+import os
+import signal
+import subprocess
+import unittest
+from pathlib import Path
+
+from case import StandbyTest
+
+
+class Imports(StandbyTest):
+    def test_imports_what_is_listed(self) -> None:
+        self.list.write(["csv", "no_such_module", "xml", "xml.dom", "xml.dom.none", "decimal"])
+        standby = self.standby(skip="decimal,cmd")
+        self.assertRegex(standby.wait_for("ready"), r"^ready 3 \d{4,} \d+$")
+        self.assertEqual(["importing csv", "importing xml", "importing xml.dom"], standby.heard[:-1])
+
+    def test_what_is_listed_later(self) -> None:
+        self.list.write(["csv"])
+        standby = self.standby()
+        standby.wait_for("ready")
+        self.list.write(["csv", "decimal"])
+        self.assertRegex(standby.wait_for("ready"), "^ready 2 ")
+        self.assertIn("importing decimal", standby.heard)
+        self.assertLessEqual({"csv", "decimal"}, set(self.released(standby)["modules"]))
+
+    def test_never_imports_the_users_own(self) -> None:
+        ran = self.folder / "ran"
+        for folder in ("script", "path", "editable"):
+            (self.folder / folder).mkdir()
+            text = f"open({str(ran)!r}, 'a').write({folder!r})"
+            (self.folder / folder / f"own_{folder}.py").write_text(text)
+        pth = self.packages / "editable.pth"
+        pth.write_text(f"{self.folder / 'editable'}\n")
+        self.addCleanup(pth.unlink)
+        self.list.write(["own_script", "own_path", "own_editable", "csv"])
+        command = self.program("print(1)", "script/main.py")
+        standby = self.standby(command, environment=self.environment | {"PYTHONPATH": str(self.folder / "path")})
+        self.assertRegex(standby.wait_for("ready"), "^ready 1 ")
+        self.install("module_x", "import own_editable")
+        self.list.write(["csv", "module_x"])
+        standby = self.standby(command)
+        self.assertEqual("", standby.wait_for("ready"))
+        self.assertEqual("spoiled module_x user own_editable", standby.heard[-1])
+        self.assertEqual(121, standby.process.wait())
+        self.assertFalse(ran.exists())
+
+    def test_imports_that_fail(self) -> None:
+        self.assertEqual(("failed module_x ValueError: no good", 121), self.fails("raise ValueError('no\\ngood')"))
+        self.assertEqual(("failed module_x SystemExit", 121), self.fails("raise SystemExit(3)"))
+        self.assertEqual(("importing module_x", 9), self.fails("import os; os._exit(9)"))
+        self.assertEqual(("importing module_x", -11), self.fails("import os; os.kill(os.getpid(), 11)"))
+
+    def test_imports_that_hold_something(self) -> None:
+        self.assertEqual(("spoiled module_x socket", 121), self.fails("import socket; s = socket.create_server(('', 0))"))
+        udp = "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 0))"
+        self.assertEqual(("spoiled module_x socket", 121), self.fails(udp))
+        path = self.folder / "log"
+        self.assertEqual((f"spoiled module_x writes {path}", 121), self.fails(f"f = open({str(path)!r}, 'w')"))
+
+    def test_the_program_is_not_imported(self) -> None:
+        self.install("module_y", "print(__name__)")
+        self.install("module_x", "import module_y")
+        self.list.write(["csv", "module_y"])
+        command = [self.python, "-m", "module_y"]
+        standby = self.standby(command)
+        self.assertRegex(standby.wait_for("ready"), "^ready 1 ")
+        standby.start()
+        self.assertEqual(b"__main__\n", standby.process.communicate()[0])
+        self.list.write(["module_x"])
+        standby = self.standby(command)
+        standby.wait_for("ready")
+        self.assertEqual("spoiled module_x main module_y", standby.heard[-1])
+
+    def test_output_of_imports_is_not_shown(self) -> None:
+        self.install("module_x", "import os, sys; print(1); print(2, file=sys.stderr); os.system('echo 3; echo 4 >&2')")
+        self.list.write(["module_x"])
+        standby = self.standby(self.program("import module_x; print(5)"), stderr=subprocess.STDOUT)
+        standby.wait_for("ready")
+        standby.start()
+        self.assertEqual(b"5\n", standby.process.communicate()[0])
+
+
+class Releases(StandbyTest):
+    def test_environment_folder_and_mask(self) -> None:
+        self.list.write(["multiprocessing.process", "csv", "ctypes", "_ctypes", "struct", "_struct"])
+        environment = self.environment | {"OLD": "1", "CHANGED": "1", "ODD": "\udcff"}
+        standby = self.standby(environment=environment, preexec_fn=lambda: os.umask(0o22) and None)
+        other = self.folder / "other"
+        other.mkdir()
+        told = self.released(standby, "NEW=2=3", "CHANGED=", "OLD", f"=cwd{other}", "=umask63")
+        expected = environment | {"NEW": "2=3", "CHANGED": ""}
+        del expected["OLD"]
+        told["environment"].pop("LC_CTYPE", None)
+        self.assertEqual(expected, told["environment"])
+        self.assertEqual(["b'2=3'", str(other), 0o77], [told["C"], told["cwd"], told["umask"]])
+
+    def test_environment_that_libraries_have_read(self) -> None:
+        for change in ("OMP_NUM_THREADS=4", "OMP_NUM_THREADS", "LD_PRELOAD=x", "PATH=/x", "TZ=UTC", "PYTHONPATH=/x"):
+            name = change.partition("=")[0]
+            self.assertEqual(f"refused environment {name}", self.refused(self.standby(), "NEW=1", change))
+        allowed = ("OMP_NUM_THREADS=2", "TORCHELASTIC_RUN_ID=1", "PATHS=1", "PYTHON_EXEC=x", "LOCKSTEP_ATTEMPT=2")
+        self.assertEqual("2", self.released(self.standby(), *allowed)["environment"]["OMP_NUM_THREADS"])
+
+    def test_environment_that_an_import_has_set(self) -> None:
+        self.install("module_x", "import os; os.environ['MINE'] = 'x'; os.environ['OTHER'] = 'y'")
+        self.list.write(["module_x"])
+        self.assertEqual("refused environment MINE", self.refused(self.standby(), "MINE=z"))
+        self.assertEqual("x", self.released(self.standby(), "NEW=z")["environment"]["MINE"])
+
+    def test_three_descriptors(self) -> None:
+        standby = self.standby(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.wait_until_ready(standby)
+        reader, writer = os.pipe()
+        with open(os.devnull, "rb") as stdin, open(self.folder / "errors", "wb") as errors:
+            standby.start(descriptors=(stdin.fileno(), writer, errors.fileno()))
+            inodes = [os.fstat(n).st_ino for n in (stdin.fileno(), writer, errors.fileno())]
+        os.close(writer)
+        with open(reader, "rb") as file:
+            told = json.loads(file.read())
+        self.assertEqual(inodes, told["streams"])
+        self.assertEqual(["0", "1", "2", "3"], told["descriptors"])
+
+    def test_memory_score_while_it_waits(self) -> None:
+        before = Path("/proc/self/oom_score_adj").read_text()
+        standby = self.standby()
+        self.wait_until_ready(standby)
+        self.assertEqual("1000\n", Path(f"/proc/{standby.process.pid}/oom_score_adj").read_text())
+        self.assertEqual(before, self.released(standby)["score"])
+
+    def test_signals(self) -> None:
+        told = self.released(self.standby())
+        self.assertTrue(told["signals"][0].startswith("<built-in function default_int_handler"))
+        self.assertIn(told["signals"][1], ("0", "Handlers.SIG_DFL"))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            standby = self.standby()
+            self.wait_until_ready(standby)
+            # Parked: it waits for a message, which takes two seconds at most.
+            standby.process.send_signal(number)
+            self.assertEqual(-number, standby.process.wait())
+
+    def test_end_of_the_agent_and_stop(self) -> None:
+        for end in (lambda standby: standby.socket.send(b"stop"), lambda standby: standby.socket.close()):
+            standby = self.standby(stderr=subprocess.STDOUT)
+            self.wait_until_ready(standby)
+            end(standby)
+            self.assertEqual((b"", None), standby.process.communicate())
+            self.assertEqual(0, standby.process.returncode)
+
+    def test_a_file_beside_the_program_that_has_come_since(self) -> None:
+        self.list.write(["csv"])
+        standby = self.standby()
+        self.wait_until_ready(standby)
+        (self.folder / "csv.py").touch()
+        self.assertEqual("refused shadowed csv", self.refused(standby))
+
+    def test_folders_beside_the_program_shadow_nothing(self) -> None:
+        (self.folder / "csv").mkdir()
+        self.list.write(["csv"])
+        standby = self.standby()
+        self.assertRegex(standby.wait_for("ready"), "^ready 1 ")
+        self.assertIn("csv", self.released(standby)["modules"])
+
+    def test_a_module_that_has_changed_since(self) -> None:
+        self.install("module_x", "x = 1")
+        self.list.write(["module_x"])
+        standby = self.standby()
+        self.wait_until_ready(standby)
+        self.install("module_x", "x = 2345")
+        self.assertEqual("refused changed module_x", self.refused(standby))
+
+    def test_a_folder_that_is_gone(self) -> None:
+        self.assertRegex(self.refused(self.standby(), f"=cwd{self.folder}/none"), "^refused cwd ")
+
+    def test_a_list_that_cannot_be_read(self) -> None:
+        os.pwrite(self.list.descriptor, b"something else", 0)
+        standby = self.standby()
+        self.assertRegex(standby.hear(), "^refused ")
+        self.assertEqual(120, standby.process.wait())
+
+
+if __name__ == "__main__":
+    unittest.main()
