@@ -8,7 +8,7 @@ use thiserror::Error;
 
 const HELP: &str = "lockstep-pod-agent: PID 1 of a supervised worker container
 
-usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--grace-default-ms N] [--termination-grace-ms N] [--heartbeat PATH] -- COMMAND [ARG...]
+usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--grace-default-ms N] [--termination-grace-ms N] [--heartbeat PATH] [--standby DIR] -- COMMAND [ARG...]
        lockstep-pod-agent --copy-to DIR
 
   --socket PATH          Unix socket of the node daemon
@@ -19,6 +19,7 @@ usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--
                          time that Kubernetes gives the container to end; a worker that still runs after it is supervised again (default: unknown)
   --heartbeat PATH       file that the worker may touch to show that it lives; created if missing. With LOCKSTEP_HEARTBEAT=socket in
                          the environment, a Unix datagram socket that the worker may send to instead
+  --standby DIR          keep an interpreter ready for the next attempt of a Python worker; DIR is a sticky folder of the container's own
   -- COMMAND [ARG...]    the worker, started when the group is released
   --copy-to DIR          copy this program to DIR and exit";
 
@@ -48,6 +49,8 @@ pub(crate) struct Args {
     pub(crate) termination_grace: Option<Duration>,
     /// File that the worker touches, or socket that it sends to, to show that it lives.
     pub(crate) heartbeat: Option<PathBuf>,
+    /// Where standbys find their hook; none: there are no standbys.
+    pub(crate) standby: Option<PathBuf>,
     /// The worker's program and arguments; never empty.
     pub(crate) command: Vec<OsString>,
     /// Run although this process is not PID 1. For development outside a container.
@@ -85,6 +88,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
     let mut termination_grace = None;
     let mut copy_to = None;
     let mut heartbeat = None;
+    let mut standby = None;
     let mut allow_not_pid1 = false;
     let mut command: Vec<OsString> = Vec::new();
 
@@ -109,6 +113,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
             Some("--grace-default-ms") => value("--grace-default-ms", &mut grace)?,
             Some("--termination-grace-ms") => value("--termination-grace-ms", &mut termination_grace)?,
             Some("--heartbeat") => value("--heartbeat", &mut heartbeat)?,
+            Some("--standby") => value("--standby", &mut standby)?,
             Some("--allow-not-pid1") if inline.is_none() => allow_not_pid1 = true,
             Some("--help" | "-h") => return Ok(Invocation::Print(HELP.to_owned())),
             Some("--version") => return Ok(Invocation::Print(env!("CARGO_PKG_VERSION").to_owned())),
@@ -144,6 +149,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
         grace_default: millis("--grace-default-ms", grace)?.unwrap_or_default(),
         termination_grace: millis("--termination-grace-ms", termination_grace)?,
         heartbeat: heartbeat.map(PathBuf::from),
+        standby: standby.map(PathBuf::from),
         command,
         allow_not_pid1,
     }))
@@ -209,11 +215,12 @@ mod tests {
             grace_default: Duration::from_millis(250),
             termination_grace: Some(Duration::from_secs(30)),
             heartbeat: Some("/h".into()),
+            standby: Some("/w".into()),
             command: vec!["python3".into(), "--socket".into(), "--".into()],
             allow_not_pid1: false,
         };
-        let spaced = "--socket /s --container worker --container-id abc --grace-default-ms 250 --termination-grace-ms 30000 --heartbeat /h -- python3 --socket --";
-        let joined = "--socket=/s --container=worker --container-id=abc --grace-default-ms=250 --termination-grace-ms=30000 --heartbeat=/h -- python3 --socket --";
+        let spaced = "--socket /s --container worker --container-id abc --grace-default-ms 250 --termination-grace-ms 30000 --heartbeat /h --standby /w -- python3 --socket --";
+        let joined = "--socket=/s --container=worker --container-id=abc --grace-default-ms=250 --termination-grace-ms=30000 --heartbeat=/h --standby=/w -- python3 --socket --";
         assert_eq!(args(spaced), expected);
         assert_eq!(args(joined), expected);
     }

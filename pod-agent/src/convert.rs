@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockstep_proto::agent::v1 as wire;
 
 use crate::args::Args;
-use crate::target::{Codes, Epoch, Exit, Generation, Heartbeat, Phase, Status, Target};
+use crate::target::{Codes, Epoch, Exit, Generation, Heartbeat, Phase, Standbys, Starts, Status, Target};
 
 /// Longest `detail` on the wire, in bytes.
 const MAX_DETAIL: usize = 1024;
@@ -70,7 +70,27 @@ pub(crate) fn state(status: &Status) -> wire::AgentMessage {
         needs_host_kill: status.needs_host_kill,
         host_kill_before: status.host_kill_before.0,
         heartbeat: heartbeat(status.heartbeat).into(),
+        starts: status.starts.map(starts),
+        standbys: status.standbys.as_ref().map(standbys),
     }))
+}
+
+fn starts(starts: Starts) -> wire::Starts {
+    wire::Starts {
+        standby: starts.standby,
+        cold: starts.cold,
+        ahead_ms: u32::try_from(starts.ahead.as_millis()).unwrap_or(u32::MAX),
+    }
+}
+
+fn standbys(standbys: &Standbys) -> wire::Standbys {
+    wire::Standbys {
+        wanted: standbys.wanted,
+        ready: standbys.ready,
+        memory_kib: standbys.memory_kib,
+        modules: standbys.modules,
+        reason: standbys.reason.clone(),
+    }
 }
 
 fn heartbeat(heartbeat: Heartbeat) -> wire::Heartbeat {

@@ -12,6 +12,7 @@ mod link;
 mod mounts;
 mod procs;
 mod sockets;
+mod standby;
 mod supervisor;
 mod sys;
 mod worker;

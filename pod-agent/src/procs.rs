@@ -39,6 +39,8 @@ pub(crate) struct Procs {
     cgroup: Option<Cgroup>,
     /// Set if the last look found strangers among the agent's children.
     strangers: bool,
+    /// Children of the agent that belong to no attempt: standbys. Treated as strangers.
+    spared: BTreeSet<i32>,
     /// True if connections can be reset.
     resets: bool,
     /// Set once the connections of what is being killed are set to be reset.
@@ -75,6 +77,7 @@ impl Procs {
             resets: sockets::may_inspect(&proc),
             proc,
             strangers: false,
+            spared: BTreeSet::new(),
             reset: false,
         }
     }
@@ -82,6 +85,11 @@ impl Procs {
     /// Nothing is left of the tree: the next one belongs to the next attempt.
     pub(crate) fn emptied(&mut self) {
         self.reset = false;
+    }
+
+    /// From now on these children of the agent, and their descendants, are not of the tree.
+    pub(crate) fn spare(&mut self, pids: impl Iterator<Item = i32>) {
+        self.spared = pids.collect();
     }
 
     /// SIGTERM to every process of the tree, once, and SIGCONT, so that what is stopped can act on
@@ -114,7 +122,7 @@ impl Procs {
     /// It takes two looks in a row. One look may miss a process whose PID wrapped around to a place
     /// that was read already.
     pub(crate) fn only_strangers(&mut self) -> bool {
-        self.strangers
+        (self.strangers || !self.spared.is_empty())
             && (0..2).all(|_| {
                 let seen = self.look();
                 self.strangers && members(&seen, self.root).is_empty()
@@ -224,9 +232,8 @@ impl Procs {
     }
 
     fn is_stranger(&self, pid: i32) -> bool {
-        self.cgroup
-            .as_ref()
-            .is_some_and(|own| own.is_stranger(&self.proc, pid))
+        let other = |own: &Cgroup| own.is_stranger(&self.proc, pid);
+        self.spared.contains(&pid) || self.cgroup.as_ref().is_some_and(other)
     }
 
     /// Signals every process of this PID namespace but the agent. In a container only.

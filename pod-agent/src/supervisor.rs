@@ -4,8 +4,10 @@
 //! Children are reaped first, so that an exit counts before an order that came at the same time.
 
 use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
@@ -16,8 +18,9 @@ use crate::heartbeat::{BY_SOCKET, Pulse, Transport};
 use crate::link::Link;
 use crate::mounts::Mounts;
 use crate::procs::Procs;
+use crate::standby::{Ended, Standbys};
 use crate::sys::{self, Interest, Reaped, Signals};
-use crate::target::{Action, Input, Machine, Moment, Phase, UnixNanos};
+use crate::target::{Action, Exit, Generation, Input, Machine, Moment, Phase, Source, UnixNanos};
 use crate::worker;
 
 /// How long a last report may hold up the end of the container.
@@ -45,6 +48,7 @@ pub(crate) struct Supervisor {
     /// None outside a container: there, not all mounts are the worker's.
     mounts: Option<Mounts>,
     pulse: Pulse,
+    standbys: Standbys,
     /// PID of the worker itself, until it is reaped.
     worker: Option<i32>,
     started: Instant,
@@ -75,8 +79,14 @@ impl Supervisor {
             Some(how) if how == BY_SOCKET => Transport::Socket,
             _ => Transport::File,
         };
+        let standbys = Standbys::new(args.standby.as_deref(), &args.command);
+        let mut machine = Machine::new(moment(started)).with_termination_grace(args.termination_grace);
+        if standbys.are_possible() {
+            machine = machine.with_standby();
+        }
         Ok(Self {
-            machine: Machine::new(moment(started)).with_termination_grace(args.termination_grace),
+            machine,
+            standbys,
             link: Link::new(&args.socket),
             signals: Signals::block().map_err(failed("receive signals"))?,
             procs: Procs::new(pid.cast_signed()),
@@ -98,6 +108,7 @@ impl Supervisor {
             }
             self.reap()?;
             self.check_heartbeat();
+            self.look_at_standbys();
             if let Some(leave) = self.exit {
                 if leave.flush {
                     self.flush()?;
@@ -108,14 +119,18 @@ impl Supervisor {
                 self.machine.deadline(),
                 self.link.deadline(),
                 self.pulse.deadline(),
+                self.standbys.deadline(),
             ]
             .into_iter()
             .flatten()
             .min();
-            let [signalled, linked] = self.wait(deadline)?;
+            let [signalled, linked, told] = self.wait(deadline)?;
             if signalled {
                 self.reap()?;
                 self.take_signals()?;
+            }
+            if told && let Some(input) = self.standbys.listen() {
+                self.feed(input);
             }
             if linked {
                 self.take_targets()?;
@@ -128,18 +143,24 @@ impl Supervisor {
     }
 
     /// Sleeps until something happens, at most until `deadline`.
-    fn wait(&mut self, deadline: Option<Duration>) -> Result<[bool; 2], SupervisorError> {
+    fn wait(&mut self, deadline: Option<Duration>) -> Result<[bool; 3], SupervisorError> {
         let signals = Interest {
             fd: self.signals.as_raw_fd(),
             write: false,
         };
         let timeout = deadline.map(|at| at.saturating_sub(self.now()));
-        let interests = [Some(signals), self.link.interest(), self.pulse.interest()];
-        let [signalled, linked, beaten] = sys::wait_ready(interests, timeout).map_err(failed("poll"))?;
+        let interests = [
+            Some(signals),
+            self.link.interest(),
+            self.pulse.interest(),
+            self.standbys.interest(),
+        ];
+        let [signalled, linked, beaten, told] =
+            sys::wait_ready(interests, timeout).map_err(failed("poll"))?;
         if beaten {
             self.pulse.take();
         }
-        Ok([signalled, linked])
+        Ok([signalled, linked, told])
     }
 
     /// Checks the worker's heartbeat, if that is due.
@@ -150,6 +171,14 @@ impl Supervisor {
         if self.pulse.deadline().is_some_and(|at| at <= now) {
             let heartbeat = self.pulse.check(now);
             self.feed(Input::Heartbeat(heartbeat));
+        }
+    }
+
+    /// Ends standbys if memory is short, and passes on what there is to say of them.
+    fn look_at_standbys(&mut self) {
+        self.standbys.look(self.now());
+        if let Some(news) = self.standbys.news() {
+            self.feed(news);
         }
     }
 
@@ -171,14 +200,26 @@ impl Supervisor {
             match sys::reap().map_err(failed("reap children"))? {
                 Reaped::Child(pid, exit) if self.worker == Some(pid) => {
                     self.worker = None;
+                    match self.standbys.reaped(pid, exit) {
+                        Some(Ended::Refused) => {
+                            self.feed(Input::StandbyRefused(exit));
+                            continue;
+                        }
+                        Some(Ended::Confirmed) => self.feed(Input::Started),
+                        Some(Ended::Waiting { .. }) | None => {}
+                    }
                     self.feed(Input::WorkerExited(exit));
                     if matches!(self.machine.status().phase, Phase::Exited(_)) && !self.link.is_up() {
                         worker::say("cannot reach the node daemon; the group restarts once it is back");
                     }
                 }
-                Reaped::Child(..) => {}
+                Reaped::Child(pid, exit) => {
+                    if let Some(Ended::Waiting { hopeless }) = self.standbys.reaped(pid, exit) {
+                        self.feed(Input::StandbyGone { hopeless });
+                    }
+                }
                 Reaped::NotYet => {
-                    if self.machine.awaits_empty() && self.procs.only_strangers() {
+                    if self.machine.awaits_empty() && self.tree().only_strangers() {
                         let empty = self.emptied();
                         self.feed(empty);
                     }
@@ -193,6 +234,12 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// The worker's processes, without standbys.
+    fn tree(&mut self) -> &mut Procs {
+        self.procs.spare(self.standbys.spared());
+        &mut self.procs
     }
 
     /// No process of the worker is left, so nothing can mount anything meanwhile.
@@ -238,14 +285,18 @@ impl Supervisor {
     fn act(&mut self, action: Action) -> Option<Input> {
         match action {
             Action::Report => self.link.post(self.now(), convert::state(self.machine.status())),
-            Action::Start { generation } => {
+            Action::Start { generation, source } => {
                 let asked = (self.machine.heartbeat_timeout(), self.machine.ready_timeout());
                 if let Err(error) = self.pulse.start(asked, self.now()) {
                     worker::say(&format!("cannot take heartbeats: {error}"));
                 }
+                if source == Source::Standby {
+                    return self.release(generation);
+                }
                 let heartbeat = self.pulse.path();
+                let mask = self.signals.before();
                 return Some(
-                    match worker::start(&self.args.command, generation, heartbeat, self.signals.before()) {
+                    match worker::start(&self.args.command, generation, heartbeat, mask, &self.standbys) {
                         Ok(pid) => {
                             self.worker = Some(pid);
                             Input::Started
@@ -257,11 +308,11 @@ impl Supervisor {
                     },
                 );
             }
-            Action::Terminate => self.procs.terminate(),
+            Action::Terminate => self.tree().terminate(),
             Action::Kill { all } => {
                 // Without children there is nothing to kill; the next reaping finds that.
                 if sys::has_children() {
-                    return Some(match self.procs.kill(all) {
+                    return Some(match self.tree().kill(all) {
                         Some(report) => Input::Killed(report),
                         None => self.emptied(),
                     });
@@ -274,9 +325,28 @@ impl Supervisor {
                 }
             }
             Action::Say(text) => worker::say(&text),
+            Action::Warm => return self.standbys.warm(self.signals.before(), self.now()),
+            Action::EndStandbys => self.standbys.end(),
+            Action::GiveUpStandby => self.standbys.give_up(),
             Action::Exit { code, flush } => self.exit = Some(Leave { code, flush }),
         }
         None
+    }
+
+    /// Lets the standby go on as the worker of this generation.
+    fn release(&mut self, generation: Generation) -> Option<Input> {
+        let attempt = OsString::from(generation.to_string());
+        let variables = [
+            (OsStr::new(worker::ATTEMPT), Some(attempt.as_os_str())),
+            (
+                OsStr::new(worker::HEARTBEAT),
+                self.pulse.path().map(Path::as_os_str),
+            ),
+        ];
+        self.worker = self.standbys.release(variables);
+        // One that is gone has ended without running anything.
+        let gone = Exit::Signal(libc::SIGKILL);
+        self.worker.is_none().then_some(Input::StandbyRefused(gone))
     }
 
     /// Tries for a short while to get the last report out.

@@ -4,6 +4,8 @@
 //! Nothing here blocks, except [`wait_ready`], which is the loop's one place to sleep.
 #![allow(unsafe_code)]
 
+mod handover;
+
 use std::ffi::CString;
 use std::fmt;
 use std::io::{self, Error, ErrorKind};
@@ -17,6 +19,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::target::{BootNanos, Exit};
+pub(crate) use handover::{Watched, memory, pair};
 use libc::{SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGTRAP};
 
 /// A signal to this process.
@@ -375,6 +378,14 @@ pub(crate) fn hand_over(command: &mut Command, mask: Mask, terminal: bool) {
     };
     // SAFETY: the closure keeps to what is allowed between fork and exec, see above.
     unsafe { command.pre_exec(claim) };
+}
+
+/// Lets the command inherit this descriptor, which stays closed to all other programs.
+pub(crate) fn keep_open(command: &mut Command, fd: RawFd) {
+    // SAFETY: called between fork and exec: one async-signal-safe call.
+    let keep = move || unsafe { check(libc::fcntl(fd, libc::F_SETFD, 0)).map(drop) };
+    // SAFETY: the closure keeps to what is allowed between fork and exec, see above.
+    unsafe { command.pre_exec(keep) };
 }
 
 fn check(result: i32) -> io::Result<i32> {

@@ -34,13 +34,15 @@ use lockstep_mutants::mutant;
 
 mod killing;
 mod leaving;
+mod standby;
 mod types;
 
 use killing::Killing;
+use standby::Standby;
 
 pub use types::{
-    Action, BootNanos, Codes, Epoch, Exit, Generation, Heartbeat, Input, KillReport, Moment, Phase, Status,
-    Target, UnixNanos,
+    Action, BootNanos, Codes, Epoch, Exit, Generation, Heartbeat, Input, KillReport, Moment, Phase, Source,
+    Standbys, Starts, Status, Target, UnixNanos,
 };
 
 /// Shorter waits for a release are not logged.
@@ -68,6 +70,7 @@ pub struct Machine {
     /// How the worker failed, for people. It precedes texts about leftovers.
     failure: String,
     say_waiting_at: Option<Duration>,
+    standby: Standby,
     gone: bool,
 }
 
@@ -87,6 +90,8 @@ impl Machine {
                 needs_host_kill: false,
                 host_kill_before: BootNanos::default(),
                 heartbeat: Heartbeat::Well,
+                starts: None,
+                standbys: None,
             },
             order: Target::default(),
             ran: false,
@@ -98,6 +103,7 @@ impl Machine {
             killing: None,
             failure: String::new(),
             say_waiting_at: Some(now.mono + SAY_WAITING_AFTER),
+            standby: Standby::default(),
             gone: false,
         }
     }
@@ -119,7 +125,8 @@ impl Machine {
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let killing = self.killing.as_ref().map(|killing| killing.next);
-        [self.kill_at, killing, self.say_waiting_at, self.stays_at]
+        let standby = self.standby.deadline();
+        [self.kill_at, killing, self.say_waiting_at, self.stays_at, standby]
             .into_iter()
             .flatten()
             .min()
@@ -157,12 +164,17 @@ impl Machine {
         let before = self.status.clone();
         match input {
             Input::Target(target) => self.on_target(now, target, &mut todo),
-            Input::Started => self.on_started(),
+            Input::Started => self.on_started(now),
             Input::StartFailed { code, detail } => self.on_start_failed(now, code, detail, &mut todo),
             Input::WorkerExited(exit) => self.on_worker_exited(now, exit, &mut todo),
             Input::TreeEmpty => self.on_tree_empty(now, &mut todo),
             Input::Killed(report) => self.on_killed(now, report),
-            Input::Heartbeat(heartbeat) => self.on_heartbeat(heartbeat, &mut todo),
+            Input::Heartbeat(heartbeat) => self.on_heartbeat(now, heartbeat, &mut todo),
+            Input::StandbyReady { ahead } => self.on_standby_ready(ahead),
+            Input::StandbyGone { hopeless } => self.on_standby_gone(now, hopeless),
+            Input::StandbyRefused(exit) => self.on_standby_refused(now, exit, &mut todo),
+            Input::Standbys(standbys) => self.status.standbys = Some(standbys),
+            Input::RankStarted { source, ahead } => self.count_start(source, ahead),
             Input::Signal { signo, outside } => self.on_signal(now, signo, outside, &mut todo),
             Input::Tick => self.on_tick(now, &mut todo),
         }
@@ -199,7 +211,7 @@ impl Machine {
         match self.status.phase {
             Phase::Fresh if self.may_start() => {
                 self.status.generation = self.order.generation;
-                self.start(todo);
+                self.start(now, todo);
             }
             Phase::Fresh if self.order.release => {
                 // Released for others: this incarnation came too late for it and joins the next
@@ -220,17 +232,20 @@ impl Machine {
                 }
             }
             Phase::Exited(_) if newer => self.park(now, todo),
-            Phase::Exited(_) if self.order.release && mutant!(ReleaseTwice) => self.start(todo),
+            Phase::Exited(_) if self.order.release && mutant!(ReleaseTwice) => self.start(now, todo),
             Phase::Exited(_) => {}
         }
     }
 
-    fn on_started(&mut self) {
+    fn on_started(&mut self, now: Moment) {
+        self.standby.confirmed();
         if self.status.phase == Phase::Starting {
             self.status.phase = Phase::Running;
             if !self.order.heartbeat_timeout.is_zero() {
                 self.status.heartbeat = Heartbeat::Awaited;
             }
+            self.standby
+                .worker_runs(now, self.status.heartbeat == Heartbeat::Awaited);
         }
     }
 
@@ -300,13 +315,16 @@ impl Machine {
     }
 
     /// The worker is left unchanged: the control plane decides if the group restarts.
-    fn on_heartbeat(&mut self, heartbeat: Heartbeat, todo: &mut Vec<Action>) {
+    fn on_heartbeat(&mut self, now: Moment, heartbeat: Heartbeat, todo: &mut Vec<Action>) {
         let before = self.status.heartbeat;
         let timeout = self.heartbeat_timeout();
         if self.status.phase != Phase::Running || timeout.is_zero() || heartbeat == before {
             return;
         }
         self.status.heartbeat = heartbeat;
+        if heartbeat == Heartbeat::Well {
+            self.standby.worker_is_up(now);
+        }
         let generation = self.status.generation;
         let line = match heartbeat {
             Heartbeat::Missed => format!(
@@ -344,6 +362,7 @@ impl Machine {
             return;
         }
         self.kill_again(now, todo);
+        self.tick_standby(now, todo);
     }
 
     /// Begins to stop a running worker for the order's generation.
@@ -367,7 +386,7 @@ impl Machine {
         self.status.detail.clear();
         self.kill_at = None;
         if self.may_start() {
-            self.start(todo);
+            self.start(now, todo);
         } else if newly {
             self.say_waiting_at = Some(now.mono + SAY_WAITING_AFTER);
         }
@@ -378,14 +397,12 @@ impl Machine {
         self.order.release && (self.ran || self.order.start_fresh || mutant!(StartUnnamed))
     }
 
-    fn start(&mut self, todo: &mut Vec<Action>) {
+    fn start(&mut self, now: Moment, todo: &mut Vec<Action>) {
         self.ran = true;
         self.status.phase = Phase::Starting;
         self.status.detail.clear();
         self.say_waiting_at = None;
-        todo.push(Action::Start {
-            generation: self.status.generation,
-        });
+        self.start_from_standby_or_cold(now, todo);
     }
 }
 

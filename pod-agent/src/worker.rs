@@ -8,11 +8,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use crate::standby::Standbys;
 use crate::sys::{self, Mask};
 use crate::target::Generation;
 
 /// Tells the worker how often its group has been restarted.
-const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";
+pub(crate) const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";
 /// Tells the worker which file to touch, or which socket to send to, to show that it lives.
 pub(crate) const HEARTBEAT: &str = "LOCKSTEP_HEARTBEAT";
 
@@ -34,6 +35,7 @@ pub(crate) fn start(
     generation: Generation,
     heartbeat: Option<&Path>,
     mask: Mask,
+    standbys: &Standbys,
 ) -> Result<i32, StartError> {
     let Some((program, args)) = command.split_first() else {
         return Err(StartError {
@@ -50,6 +52,7 @@ pub(crate) fn start(
         Some(path) => worker.env(HEARTBEAT, path),
         None => worker.env_remove(HEARTBEAT),
     };
+    standbys.learn(&mut worker);
     sys::hand_over(&mut worker, mask, stdin().is_terminal());
     match worker.spawn() {
         Ok(child) => Ok(child.id().cast_signed()),

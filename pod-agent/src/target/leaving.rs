@@ -30,6 +30,7 @@ impl Machine {
         }
         if go {
             self.leaving = Some(signo);
+            self.standby.abandon(todo);
             // A worker that is being stopped ends in any case.
             if matches!(self.status.phase, Phase::Starting | Phase::Running) {
                 self.stays_at = self.termination_grace.map(|grace| now.mono + grace + GO_MARGIN);
@@ -45,6 +46,7 @@ impl Machine {
         self.leaving = None;
         self.stays_at = None;
         self.status.detail.clear();
+        self.standby.worker_runs(now, false);
         todo.push(Action::Say(format!(
             "asked to exit by signal {signo} but still running: the worker is supervised again"
         )));
@@ -63,6 +65,7 @@ impl Machine {
 
     pub(super) fn leave(&mut self, exit: Action, todo: &mut Vec<Action>) {
         self.gone = true;
+        self.standby.abandon(todo);
         self.say_waiting_at = None;
         self.stays_at = None;
         todo.push(exit);

@@ -3,6 +3,7 @@ use super::*;
 mod heartbeat;
 mod leaving;
 mod random;
+mod standby;
 mod stopping;
 
 /// What the machine's clock showed when the agent started.
@@ -127,6 +128,7 @@ const START_3: [Action; 2] = [
     Action::Report,
     Action::Start {
         generation: Generation(3),
+        source: Source::Cold,
     },
 ];
 
@@ -367,6 +369,7 @@ fn a_failure_is_reported_and_its_leftovers_are_killed() {
             Action::Report,
             Action::Start {
                 generation: Generation(4),
+                source: Source::Cold,
             }
         ]
     );

@@ -126,6 +126,48 @@ pub struct Status {
     pub host_kill_before: BootNanos,
     /// Of a running worker; otherwise `Well`.
     pub heartbeat: Heartbeat,
+    /// How the processes of this attempt were started. None before the first start, and for a
+    /// worker without standbys.
+    pub starts: Option<Starts>,
+    /// None for a worker without standbys.
+    pub standbys: Option<Standbys>,
+}
+
+/// How the processes of an attempt were started: the worker, and those that it starts through the
+/// agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Starts {
+    /// From a standby.
+    pub standby: u32,
+    /// Without one.
+    pub cold: u32,
+    /// CPU time of the imports that a standby had done before its release; the most of any.
+    pub ahead: Duration,
+}
+
+/// The interpreters that wait for the next attempt, see [`Source`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standbys {
+    /// How many the next attempt can use.
+    pub wanted: u32,
+    /// How many of them have imported what the last attempt had.
+    pub ready: u32,
+    /// Resident memory of those, in KiB, when they became ready.
+    pub memory_kib: u64,
+    /// Modules that one of them has imported; the most of any.
+    pub modules: u32,
+    /// Why there are fewer than wanted, or none can be; empty if there is no reason.
+    pub reason: String,
+}
+
+/// What becomes the worker's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A new process.
+    Cold,
+    /// The worker's standby: a process that the agent started ahead and that waits to go on. It
+    /// confirms that, or ends without having run anything of the worker.
+    Standby,
 }
 
 /// The outcome of a round of SIGKILL.
@@ -163,6 +205,27 @@ pub enum Input {
     Killed(KillReport),
     /// State of the running worker's heartbeat.
     Heartbeat(Heartbeat),
+    /// The worker's standby is ready; `ahead`: CPU time of what it has imported.
+    StandbyReady {
+        /// CPU time of its imports.
+        ahead: Duration,
+    },
+    /// The worker's standby has ended, before it was released.
+    StandbyGone {
+        /// True if another would fare no better.
+        hopeless: bool,
+    },
+    /// The released standby has ended without running anything of the worker.
+    StandbyRefused(Exit),
+    /// What waits for the next attempt has changed, for people.
+    Standbys(Standbys),
+    /// The worker has started a process of its own through the agent.
+    RankStarted {
+        /// From what.
+        source: Source,
+        /// CPU time of the imports that were done ahead.
+        ahead: Duration,
+    },
     /// A signal to the agent; `outside`: from the container runtime.
     Signal {
         /// Its number.
@@ -179,11 +242,20 @@ pub enum Input {
 pub enum Action {
     /// Send the status to the daemon.
     Report,
-    /// Start the worker; answered with `Started` or `StartFailed`.
+    /// Start the worker. A cold start is answered with `Started` or `StartFailed`; that of the
+    /// standby with `Started` or `StandbyRefused`.
     Start {
         /// The count to start it with.
         generation: Generation,
+        /// From what.
+        source: Source,
     },
+    /// Start standbys for the next attempt; answered with `StandbyReady` or `StandbyGone`.
+    Warm,
+    /// End all standbys that wait; answered with `StandbyGone` for the worker's.
+    EndStandbys,
+    /// SIGKILL to the standby that was released and does not confirm it.
+    GiveUpStandby,
     /// SIGTERM to every process of the tree.
     Terminate,
     /// SIGKILL to every process of the tree; answered with `Killed`. `all`: to every process of the

@@ -161,6 +161,13 @@ mutants! {
     ParkBesideChildren,
     /// Agent: a first start needs no release that names the incarnation.
     StartUnnamed,
+    /// Agent: a standby that still imports is released.
+    ReleaseWarmingStandby,
+    /// Agent: the worker is started beside the standby that was released.
+    ReleaseStandbyAndColdStart,
+    /// Agent: a standby that does not confirm its release in time is not ended before the cold
+    /// start.
+    ColdStartBesideStandby,
     /// Node daemon: an agent that cannot be reached is reported as lost.
     LinkDownIsLost,
     /// Node daemon: the snapshot of a new stream is empty.

@@ -18,6 +18,24 @@ enum Event {
     Wait(u64),
     KillResult(KillReport),
     Heartbeat(Heartbeat),
+    Standby(StandbyEvent),
+}
+
+/// What a standby does by itself.
+#[derive(Clone, Copy, Debug)]
+enum StandbyEvent {
+    Ready,
+    Confirms,
+    Goes { hopeless: bool },
+}
+
+/// The worker's standby; none: there is no such process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standby {
+    Imports,
+    Waits,
+    /// It counts as the worker, and has not confirmed that.
+    Released,
 }
 
 /// The processes and the daemon around a machine.
@@ -29,19 +47,28 @@ struct World {
     asked_to_exit: bool,
     exit: Option<i32>,
     started: BTreeSet<Generation>,
+    standby: Option<Standby>,
+    /// The generation of a standby that ran nothing of the worker.
+    refused: Option<Generation>,
     obeyed: Target,
 }
 
 impl World {
-    fn new(startable: bool) -> Self {
+    fn new(startable: bool, standbys: bool) -> Self {
+        let mut bench = Bench::fresh();
+        if standbys {
+            bench.machine = bench.machine.with_standby();
+        }
         Self {
-            bench: Bench::fresh(),
+            bench,
             worker: false,
             others: false,
             startable,
             asked_to_exit: false,
             exit: None,
             started: BTreeSet::new(),
+            standby: None,
+            refused: None,
             obeyed: Target::default(),
         }
     }
@@ -58,6 +85,7 @@ impl World {
                 }
                 self.feed(Input::Target(target));
             }
+            Event::Ends(exit, _) if self.standby == Some(Standby::Released) => self.refuse(exit),
             Event::Ends(exit, others) if self.worker => {
                 self.worker = false;
                 self.others |= others;
@@ -85,6 +113,7 @@ impl World {
             }
             Event::KillResult(report) if self.worker || self.others => self.feed(Input::Killed(report)),
             Event::Heartbeat(heartbeat) => self.feed(Input::Heartbeat(heartbeat)),
+            Event::Standby(happens) => self.standby_happens(happens),
             Event::Ends(..) | Event::Empties | Event::KillResult(_) => {}
         }
     }
@@ -116,13 +145,31 @@ impl World {
 
         for action in actions {
             match action {
-                Action::Start { generation } => self.start(generation),
+                Action::Start { generation, source } => self.start(generation, source),
+                Action::Warm => {
+                    assert_eq!(self.standby, None, "two standbys");
+                    self.standby = Some(Standby::Imports);
+                }
+                Action::EndStandbys => {
+                    if matches!(self.standby, Some(Standby::Imports | Standby::Waits)) {
+                        self.standby = None;
+                        self.feed(Input::StandbyGone { hopeless: false });
+                    }
+                }
+                Action::GiveUpStandby => {
+                    if self.standby == Some(Standby::Released) {
+                        self.refuse(Exit::Signal(9));
+                    }
+                }
                 Action::Exit { code, .. } => {
                     assert!(code != 0 || was_zero, "0 is only ever the worker's own");
                     assert!(code != 0 || before.phase == Phase::Running);
                     self.exit = Some(code);
                 }
-                Action::Forward(_) => assert!(matches!(before.phase, Phase::Running | Phase::Stopping)),
+                Action::Forward(_) => assert!(matches!(
+                    before.phase,
+                    Phase::Starting | Phase::Running | Phase::Stopping
+                )),
                 Action::Terminate | Action::Kill { .. } | Action::Report | Action::Say(_) => {}
             }
         }
@@ -132,8 +179,40 @@ impl World {
         assert!(!matches!(after.phase, Phase::Fresh | Phase::Parked) || !self.worker && !self.others);
     }
 
-    fn start(&mut self, generation: Generation) {
+    fn standby_happens(&mut self, happens: StandbyEvent) {
+        match (happens, self.standby) {
+            (StandbyEvent::Ready, Some(Standby::Imports)) => {
+                self.standby = Some(Standby::Waits);
+                let ahead = Duration::from_secs(1);
+                self.feed(Input::StandbyReady { ahead });
+            }
+            (StandbyEvent::Goes { hopeless }, Some(Standby::Imports | Standby::Waits)) => {
+                self.standby = None;
+                self.feed(Input::StandbyGone { hopeless });
+            }
+            (StandbyEvent::Confirms, Some(Standby::Released)) => {
+                self.standby = None;
+                self.feed(Input::Started);
+            }
+            (StandbyEvent::Goes { .. }, Some(Standby::Released)) => self.refuse(Exit::Code(121)),
+            _ => {}
+        }
+    }
+
+    /// The released standby ends without running anything of the worker.
+    fn refuse(&mut self, exit: Exit) {
+        self.standby = None;
+        self.worker = false;
+        self.refused = self.started.last().copied();
+        self.feed(Input::StandbyRefused(exit));
+        self.reap();
+    }
+
+    fn start(&mut self, generation: Generation, source: Source) {
         assert!(!self.worker && !self.others, "two generations at once");
+        if source == Source::Standby {
+            assert_eq!(self.standby, Some(Standby::Waits), "no standby was ready");
+        }
         assert!(!self.asked_to_exit, "a start after the request to exit");
         assert!(
             self.obeyed.release && self.obeyed.generation == generation,
@@ -143,8 +222,16 @@ impl World {
             !self.started.is_empty() || self.obeyed.start_fresh,
             "its first start, but not named"
         );
-        assert!(self.started.insert(generation), "generation {generation} twice");
-        if self.startable {
+        let first = self.started.insert(generation);
+        assert!(
+            first || self.refused == Some(generation) && source == Source::Cold,
+            "generation {generation} twice"
+        );
+        self.refused = None;
+        if source == Source::Standby {
+            self.worker = true;
+            self.standby = Some(Standby::Released);
+        } else if self.startable {
             self.worker = true;
             self.feed(Input::Started);
         } else {
@@ -182,7 +269,9 @@ impl World {
                 start_fresh: true,
                 ..next.clone()
             }));
-            let phase = if self.startable {
+            let warm = self.standby == Some(Standby::Released);
+            self.happen(Event::Standby(StandbyEvent::Confirms));
+            let phase = if self.startable || warm {
                 Phase::Running
             } else {
                 Phase::Exited(Exit::Code(127))
@@ -240,7 +329,17 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(Event::Heartbeat),
         1 => (signo, prop::bool::weighted(0.2)).prop_map(|(signo, outside)| Event::Signal(signo, outside)),
         4 => (0..2000_u64).prop_map(Event::Wait),
+        1 => Just(Event::Wait(40_000)),
         2 => report.prop_map(Event::KillResult),
+        3 => standby_event().prop_map(Event::Standby),
+    ]
+}
+
+fn standby_event() -> impl Strategy<Value = StandbyEvent> {
+    prop_oneof![
+        3 => Just(StandbyEvent::Ready),
+        2 => Just(StandbyEvent::Confirms),
+        1 => prop::bool::weighted(0.1).prop_map(|hopeless| StandbyEvent::Goes { hopeless }),
     ]
 }
 
@@ -251,8 +350,9 @@ proptest! {
     fn every_history_is_safe_and_goes_on(
         events in prop::collection::vec(event(), 0..60),
         startable in prop::bool::weighted(0.9),
+        standbys in any::<bool>(),
     ) {
-        let mut world = World::new(startable);
+        let mut world = World::new(startable, standbys);
         for event in events {
             world.happen(event);
         }

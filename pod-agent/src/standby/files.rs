@@ -1,0 +1,172 @@
+//! The hook that Python loads first, in a folder of the container's own, and the environment that
+//! makes Python find it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::sys;
+
+/// Modules that Python imports by these names.
+const FILES: [(&str, &str); 4] = [
+    ("sitecustomize.py", include_str!("../../hook/sitecustomize.py")),
+    (
+        "_lockstep_standby.py",
+        include_str!("../../hook/_lockstep_standby.py"),
+    ),
+    ("_lockstep_wait.py", include_str!("../../hook/_lockstep_wait.py")),
+    (
+        "_lockstep_release.py",
+        include_str!("../../hook/_lockstep_release.py"),
+    ),
+];
+/// What a list of modules begins with: its form, and that it is empty.
+const EMPTY_LIST: [u8; 8] = *b"LSK1\0\0\0\0";
+/// Where Python looks for modules first.
+pub(crate) const PYTHONPATH: &str = "PYTHONPATH";
+/// Tells the hook what to do; it removes it before anything else runs.
+pub(crate) const HOOK: &str = "LOCKSTEP_HOOK";
+
+/// What the hook does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode<'a> {
+    /// It notes what is imported.
+    Run,
+    /// It imports ahead, and waits for a message on this descriptor. It leaves these modules out.
+    Wait { socket: i32, skip: &'a [String] },
+}
+
+/// The folder with the hook.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+/// The modules that attempts have imported, in memory that they and standbys share with the agent.
+#[derive(Debug)]
+pub(super) struct List(OwnedFd);
+
+impl List {
+    pub(super) fn new() -> io::Result<Self> {
+        let memory = sys::memory(c"lockstep-modules")?;
+        let mut file = File::from(memory);
+        file.write_all(&EMPTY_LIST)?;
+        Ok(Self(file.into()))
+    }
+
+    /// Its descriptor, which the hook needs to inherit.
+    pub(super) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Folder {
+    /// Writes the hook into a new folder below `dir`, which anybody in the container may write to.
+    ///
+    /// # Errors
+    /// When the file system refuses, or something is there that another user could change.
+    pub(super) fn create(dir: &Path) -> io::Result<Self> {
+        let folder = dir.join("hook");
+        match DirBuilder::new().mode(0o755).create(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let found = fs::symlink_metadata(&folder)?;
+                let own = fs::metadata("/proc/self")?.uid();
+                if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
+                    return Err(io::Error::other("the hook's folder belongs to another user"));
+                }
+            }
+            made => made?,
+        }
+        for (name, text) in FILES {
+            let fresh = folder.join(format!(".{name}.new"));
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o644);
+            options.open(&fresh)?.write_all(text.as_bytes())?;
+            fs::rename(&fresh, folder.join(name))?;
+        }
+        Ok(Self(folder))
+    }
+
+    /// The variables that make Python load the hook in this mode: all others stay as they are.
+    /// `before`: the value of PYTHONPATH.
+    pub(super) fn variables(
+        &self,
+        mode: Mode<'_>,
+        list: &List,
+        before: Option<&OsStr>,
+    ) -> [(&'static str, OsString); 2] {
+        let mut path = self.0.clone().into_os_string();
+        if let Some(before) = before.filter(|before| !before.is_empty()) {
+            path.push(":");
+            path.push(before);
+        }
+        let (mode, socket, skip) = match mode {
+            Mode::Run => ("run", -1, String::new()),
+            Mode::Wait { socket, skip } => ("wait", socket, skip.join(",")),
+        };
+        let had = u8::from(before.is_some());
+        let hook = format!("1;{mode};{};{socket};{had};{skip}", list.fd());
+        [(PYTHONPATH, path), (HOOK, hook.into())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn the_hook_is_written_where_only_its_user_can_change_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..2 {
+            Folder::create(dir.path()).unwrap();
+        }
+        let folder = dir.path().join("hook");
+        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o755);
+        for (name, _) in FILES {
+            let found = fs::metadata(folder.join(name)).unwrap();
+            assert_eq!(found.mode() & 0o777, 0o644, "{name}");
+        }
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), FILES.len());
+    }
+
+    #[test]
+    fn a_folder_that_others_can_change_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("hook");
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(Folder::create(dir.path()).is_err());
+        fs::remove_dir(&folder).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        symlink(other.path(), &folder).unwrap();
+        assert!(Folder::create(dir.path()).is_err());
+        assert!(Folder::create(&dir.path().join("missing")).is_err());
+    }
+
+    #[test]
+    fn python_finds_the_hook_first_and_can_restore_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::create(dir.path()).unwrap();
+        let hook = dir.path().join("hook").into_os_string();
+        let list = List::new().unwrap();
+        let fd = list.fd();
+        let mut longer = hook.clone();
+        longer.push(":/a:/b");
+        let [(_, path), (_, text)] = folder.variables(Mode::Run, &list, Some(OsStr::new("/a:/b")));
+        assert_eq!((path, text), (longer, format!("1;run;{fd};-1;1;").into()));
+        let skip = ["x".to_owned(), "y.z".to_owned()];
+        let wait = Mode::Wait {
+            socket: 7,
+            skip: &skip,
+        };
+        let [(_, path), (_, text)] = folder.variables(wait, &list, None);
+        assert_eq!(
+            (path, text),
+            (hook.clone(), format!("1;wait;{fd};7;0;x,y.z").into())
+        );
+        let [(_, path), (_, text)] = folder.variables(Mode::Run, &list, Some(OsStr::new("")));
+        assert_eq!((path, text), (hook, format!("1;run;{fd};-1;1;").into()));
+    }
+}

@@ -1,0 +1,239 @@
+//! One standby: its process, its socket and what it has said.
+
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+/// Longest message of a standby that is read, in bytes.
+const MAX_MESSAGE: usize = 1024;
+/// Longest part of a reason that is kept, in bytes.
+const MAX_REASON: usize = 160;
+/// Most messages that are read at once; the rest is read in the next round.
+const AT_ONCE: usize = 64;
+
+/// A process that imports ahead, or waits to go on.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    socket: UnixDatagram,
+    pub(super) state: State,
+    /// The module that it imports now: the culprit, if it ends.
+    importing: Option<String>,
+    /// Why it does not serve, if it has said so.
+    pub(super) fault: Option<Fault>,
+}
+
+/// What a standby is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Warming,
+    Ready(Ready),
+    /// Told to go on.
+    Released,
+    /// It goes on: it is the worker's process.
+    Confirmed,
+}
+
+/// What a standby that is ready has imported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ready {
+    pub(super) modules: u32,
+    pub(super) memory_kib: u64,
+    pub(super) ahead: Duration,
+}
+
+/// Why a standby does not serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Because of this module, which is not imported ahead again.
+    Module { name: String, why: String },
+    /// For another reason.
+    Other(String),
+}
+
+/// A message of a standby.
+#[derive(Debug, PartialEq, Eq)]
+enum Message {
+    Importing(String),
+    Ready(Ready),
+    Fault(Fault),
+    Started,
+}
+
+impl Process {
+    pub(super) fn new(pid: i32, socket: UnixDatagram) -> Self {
+        Self {
+            pid,
+            socket,
+            state: State::Warming,
+            importing: None,
+            fault: None,
+        }
+    }
+
+    /// Takes what it has said. A standby is believed about itself alone: it is a process of the
+    /// container like the worker.
+    pub(super) fn listen(&mut self) {
+        let mut text = [0; MAX_MESSAGE];
+        for _ in 0..AT_ONCE {
+            let length = match self.socket.recv(&mut text) {
+                // The other end is gone; the process is reaped soon.
+                Ok(0) => return,
+                Ok(length) => length,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return,
+            };
+            match parse(&text[..length]) {
+                Some(Message::Importing(name)) => self.importing = Some(name),
+                Some(Message::Ready(ready)) => {
+                    self.importing = None;
+                    if matches!(self.state, State::Warming | State::Ready(_)) {
+                        self.state = State::Ready(ready);
+                    }
+                }
+                Some(Message::Fault(fault)) => self.fault = Some(fault),
+                Some(Message::Started) if self.state == State::Released => self.state = State::Confirmed,
+                Some(Message::Started) | None => {}
+            }
+        }
+    }
+
+    /// Tells it to go on with these changes of its environment: a value, or none to remove it.
+    pub(super) fn release<'a>(
+        &mut self,
+        changes: impl IntoIterator<Item = (&'a OsStr, Option<&'a OsStr>)>,
+    ) -> bool {
+        let mut message = b"start".to_vec();
+        for (name, value) in changes {
+            message.push(0);
+            message.extend_from_slice(name.as_bytes());
+            if let Some(value) = value {
+                message.push(b'=');
+                message.extend_from_slice(value.as_bytes());
+            }
+        }
+        let sent = self.socket.send(&message).is_ok_and(|sent| sent == message.len());
+        if sent {
+            self.state = State::Released;
+        }
+        sent
+    }
+
+    /// Why it has ended, once it has been reaped and listened to for the last time.
+    pub(super) fn cause(&mut self) -> Option<Fault> {
+        self.fault.take().or_else(|| {
+            let name = self.importing.take()?;
+            let why = "it ended while it was imported".to_owned();
+            Some(Fault::Module { name, why })
+        })
+    }
+}
+
+fn parse(message: &[u8]) -> Option<Message> {
+    let text = String::from_utf8_lossy(message);
+    let (what, rest) = text.split_once(' ').unwrap_or((&text, ""));
+    let mut words = rest.split(' ');
+    let bounded = |text: &str| {
+        let text: String = text.chars().filter(|letter| !letter.is_control()).collect();
+        text[..text.floor_char_boundary(MAX_REASON)].to_owned()
+    };
+    Some(match what {
+        "importing" => Message::Importing(bounded(rest)),
+        "ready" => Message::Ready(Ready {
+            modules: words.next()?.parse().ok()?,
+            memory_kib: words.next()?.parse().ok()?,
+            ahead: Duration::from_millis(words.next()?.parse::<u32>().ok()?.into()),
+        }),
+        "spoiled" | "failed" => {
+            let (name, why) = rest.split_once(' ').unwrap_or((rest, ""));
+            Message::Fault(Fault::Module {
+                name: bounded(name),
+                why: bounded(why),
+            })
+        }
+        "refused" => Message::Fault(Fault::Other(bounded(rest))),
+        "started" => Message::Started,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys;
+
+    fn process() -> (Process, UnixDatagram) {
+        let (ours, theirs) = sys::pair().unwrap();
+        (Process::new(1, ours), UnixDatagram::from(theirs))
+    }
+
+    #[test]
+    fn what_it_says_is_read_in_order() {
+        let (mut standby, other) = process();
+        other.send(b"importing torch").unwrap();
+        other.send(b"ready 12 2048 1500").unwrap();
+        standby.listen();
+        let ready = Ready {
+            modules: 12,
+            memory_kib: 2048,
+            ahead: Duration::from_millis(1500),
+        };
+        assert_eq!(standby.state, State::Ready(ready));
+        assert_eq!(standby.cause(), None);
+        other.send(b"started").unwrap();
+        standby.listen();
+        assert_eq!(standby.state, State::Ready(ready), "only a release is confirmed");
+    }
+
+    #[test]
+    fn a_release_is_one_message_with_the_changes() {
+        let (mut standby, other) = process();
+        let changes = [("A", Some("1=2")), ("B", None)];
+        let changes = changes.map(|(name, value)| (OsStr::new(name), value.map(OsStr::new)));
+        assert!(standby.release(changes));
+        let mut text = [0; 64];
+        let length = other.recv(&mut text).unwrap();
+        assert_eq!(&text[..length], b"start\0A=1=2\0B");
+        other.send(b"started").unwrap();
+        standby.listen();
+        assert_eq!(standby.state, State::Confirmed);
+        drop(other);
+        assert!(!standby.release([]));
+    }
+
+    #[test]
+    fn the_module_that_it_ended_with_is_the_culprit() {
+        let (mut standby, other) = process();
+        other.send(b"importing bad").unwrap();
+        standby.listen();
+        let Some(Fault::Module { name, .. }) = standby.cause() else {
+            panic!("no culprit");
+        };
+        assert_eq!(name, "bad");
+        other.send(b"spoiled web it listens on a port").unwrap();
+        standby.listen();
+        let fault = Fault::Module {
+            name: "web".to_owned(),
+            why: "it listens on a port".to_owned(),
+        };
+        assert_eq!(standby.cause(), Some(fault));
+    }
+
+    #[test]
+    fn odd_messages_are_bounded_or_ignored() {
+        for odd in ["", "what", "ready", "ready a b c", "ready 1 2 99999999999"] {
+            assert_eq!(parse(odd.as_bytes()), None, "{odd}");
+        }
+        assert_eq!(
+            parse(b"refused \x1b[2J\xff"),
+            Some(Message::Fault(Fault::Other("[2J\u{fffd}".to_owned())))
+        );
+        let long = format!("importing {}", "\u{e9}".repeat(400));
+        let Some(Message::Importing(name)) = parse(long.as_bytes()) else {
+            panic!("not read");
+        };
+        assert!(name.len() <= MAX_REASON);
+    }
+}

@@ -1,0 +1,187 @@
+//! The worker's standby: when one is started ahead, and whether the next attempt begins from it.
+//!
+//! It promises (restart-protocol.md, rule 18):
+//! - A start is from the standby only if that is ready. Every other start is cold, as without
+//!   standbys.
+//! - Only one process is released for an attempt. A cold start follows a released standby only
+//!   once that has ended without running anything of the worker.
+//! - A standby is no process of the worker: a stop neither ends it nor waits for it.
+
+use std::time::Duration;
+
+use lockstep_mutants::mutant;
+
+use super::{Action, Exit, Machine, Moment, Phase, Source, Starts};
+
+/// How long a worker has run before standbys are started, if no heartbeat says earlier that it is
+/// up.
+pub(super) const SETTLED: Duration = Duration::from_secs(30);
+/// How long a released standby may take to confirm that it goes on.
+pub(super) const CONFIRM: Duration = Duration::from_secs(2);
+/// Bounds of the wait before the next standby, if one after the other ends.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
+
+/// The worker's standby, as the machine knows it.
+#[derive(Debug, Default)]
+pub(super) struct Standby {
+    /// False for a worker that asks for none, or cannot have one.
+    wanted: bool,
+    state: State,
+    /// When the next one is started.
+    warm_at: Option<Duration>,
+    /// The wait before that, once one has ended.
+    again: Duration,
+    /// When a released one has to have confirmed that it goes on.
+    confirm_by: Option<Duration>,
+    /// What it has imported, as CPU time.
+    ahead: Duration,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    None,
+    Warming,
+    Ready,
+    /// Released, and not confirmed yet.
+    Released,
+}
+
+impl Standby {
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        [self.warm_at, self.confirm_by].into_iter().flatten().min()
+    }
+
+    /// The worker runs; `beats`: its first heartbeat will say when it is up.
+    pub(super) fn worker_runs(&mut self, now: Moment, beats: bool) {
+        let needed = self.wanted && self.state == State::None;
+        self.warm_at = (needed && !beats).then(|| now.mono + SETTLED.max(self.again));
+    }
+
+    /// The worker has sent a heartbeat.
+    pub(super) fn worker_is_up(&mut self, now: Moment) {
+        if self.wanted && self.state == State::None && self.warm_at.is_none() {
+            self.warm_at = Some(now.mono + self.again);
+        }
+    }
+
+    /// The standby goes on as the worker, or the worker has been started cold.
+    pub(super) fn confirmed(&mut self) {
+        if self.state == State::Released {
+            self.state = State::None;
+            self.again = Duration::ZERO;
+        }
+        self.confirm_by = None;
+    }
+
+    /// Ends all standbys: the container ends.
+    pub(super) fn abandon(&mut self, todo: &mut Vec<Action>) {
+        self.warm_at = None;
+        if self.wanted && !todo.contains(&Action::EndStandbys) {
+            todo.push(Action::EndStandbys);
+        }
+    }
+}
+
+impl Machine {
+    /// The same agent for a worker that can be started from a standby.
+    #[must_use]
+    pub fn with_standby(mut self) -> Self {
+        self.standby.wanted = true;
+        self
+    }
+
+    pub(super) fn start_from_standby_or_cold(&mut self, now: Moment, todo: &mut Vec<Action>) {
+        let source = match self.standby.state {
+            State::Ready => Source::Standby,
+            State::Warming if mutant!(ReleaseWarmingStandby) => Source::Standby,
+            State::None | State::Warming | State::Released => Source::Cold,
+        };
+        if self.standby.wanted {
+            self.status.starts = Some(Starts::default());
+        }
+        if source == Source::Standby {
+            self.standby.state = State::Released;
+            self.standby.confirm_by = Some(now.mono + CONFIRM);
+            if mutant!(ReleaseStandbyAndColdStart) {
+                self.push_start(Source::Cold, todo);
+            }
+        }
+        self.standby.warm_at = None;
+        self.push_start(source, todo);
+    }
+
+    fn push_start(&mut self, source: Source, todo: &mut Vec<Action>) {
+        let ahead = match source {
+            Source::Cold => Duration::ZERO,
+            Source::Standby => self.standby.ahead,
+        };
+        self.count_start(source, ahead);
+        todo.push(Action::Start {
+            generation: self.status.generation,
+            source,
+        });
+    }
+
+    pub(super) fn count_start(&mut self, source: Source, ahead: Duration) {
+        let Some(starts) = &mut self.status.starts else {
+            return;
+        };
+        match source {
+            Source::Cold => starts.cold = starts.cold.saturating_add(1),
+            Source::Standby => starts.standby = starts.standby.saturating_add(1),
+        }
+        starts.ahead = starts.ahead.max(ahead);
+    }
+
+    pub(super) fn on_standby_ready(&mut self, ahead: Duration) {
+        if self.standby.state == State::Warming {
+            self.standby.state = State::Ready;
+        }
+        self.standby.ahead = ahead;
+    }
+
+    pub(super) fn on_standby_gone(&mut self, now: Moment, hopeless: bool) {
+        if !matches!(self.standby.state, State::Warming | State::Ready) {
+            return;
+        }
+        self.standby.state = State::None;
+        self.standby.wanted &= !hopeless;
+        self.standby.again = (self.standby.again * 2).clamp(AGAIN.0, AGAIN.1);
+        if self.status.phase == Phase::Running && self.leaving.is_none() && self.standby.wanted {
+            self.standby.warm_at = Some(now.mono + self.standby.again);
+        }
+    }
+
+    /// The released standby ran nothing of the worker, so the attempt begins cold.
+    pub(super) fn on_standby_refused(&mut self, now: Moment, exit: Exit, todo: &mut Vec<Action>) {
+        let released = self.standby.state == State::Released;
+        self.standby.confirmed();
+        if self.status.phase != Phase::Starting || !released {
+            return;
+        }
+        if self.leaving.is_some() {
+            self.on_worker_exited(now, exit, todo);
+            return;
+        }
+        self.status.starts = Some(Starts::default());
+        self.push_start(Source::Cold, todo);
+    }
+
+    pub(super) fn tick_standby(&mut self, now: Moment, todo: &mut Vec<Action>) {
+        if self.standby.confirm_by.is_some_and(|at| at <= now.mono) {
+            self.standby.confirm_by = None;
+            todo.push(Action::GiveUpStandby);
+            if mutant!(ColdStartBesideStandby) {
+                self.push_start(Source::Cold, todo);
+            }
+        }
+        if self.standby.warm_at.is_some_and(|at| at <= now.mono) {
+            self.standby.warm_at = None;
+            if self.status.phase == Phase::Running && self.standby.state == State::None {
+                self.standby.state = State::Warming;
+                todo.push(Action::Warm);
+            }
+        }
+    }
+}
