@@ -34,8 +34,9 @@ use process::{Fault, Process, State};
 const MAX_SKIP: usize = 64;
 /// Between two looks at the container's memory.
 const LOOK: Duration = Duration::from_secs(5);
-/// What a standby is expected to need before one has been measured.
-const FIRST_GUESS_KIB: u64 = 256 << 10;
+/// What a standby is expected to need before one has been measured: what the worker has, which holds
+/// more than what it has imported, but not more than this.
+const FIRST_GUESS_KIB: u64 = 512 << 10;
 
 /// The standbys of one worker.
 #[derive(Debug)]
@@ -130,12 +131,17 @@ impl Standbys {
         self.look_at
     }
 
-    /// Starts the worker's standby.
-    pub(crate) fn warm(&mut self, mask: Mask, now: Duration) -> Option<Input> {
+    /// Starts the standby of the worker with this PID.
+    pub(crate) fn warm(&mut self, worker: Option<i32>, mask: Mask, now: Duration) -> Option<Input> {
         if self.process.is_some() {
             return None;
         }
-        let needed = 2 * self.size_kib.unwrap_or(FIRST_GUESS_KIB);
+        let guess = || {
+            worker
+                .map_or(FIRST_GUESS_KIB, memory::resident_kib)
+                .min(FIRST_GUESS_KIB)
+        };
+        let needed = 2 * self.size_kib.unwrap_or_else(guess);
         if memory::room_kib().is_some_and(|room| room < needed) {
             self.reason = format!(
                 "the container's memory limit leaves less than {} MiB",
