@@ -132,6 +132,10 @@ demo-ddp: install ## Train with PyTorch, kill ranks, in place and with Recreate;
 	$(TARGET)/debug/lockstep-bench ddp
 	python3 examples/pytorch-ddp/plot.py $(TARGET)/bench/ddp.json docs/images/pytorch-ddp.svg
 
+.PHONY: bench-warm
+bench-warm: install ## Train with PyTorch, and kill ranks with standbys ready and without, in turn; writes target/bench/warm.json
+	$(TARGET)/debug/lockstep-bench warm
+
 .PHONY: cluster-up
 cluster-up: testbed ## Bring a real cluster up on this machine (NODES=1), or use the one that is up
 	@$(TESTBED) up --nodes $(NODES)
