@@ -79,6 +79,8 @@ pub struct Pod {
     pub supervised: BTreeSet<String>,
     /// True if the kubelet starts a stopped container of this pod again, as the control plane says.
     pub started_again: bool,
+    /// True if agents of this pod may keep standbys.
+    pub wants_standbys: bool,
 }
 
 /// The end of a container.
