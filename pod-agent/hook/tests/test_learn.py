@@ -48,11 +48,12 @@ class Learns(StandbyTest):
             import decimal
             print(os.path.getsize("file"))
         """
+        listed = self.list.descriptor
+        renumber = f"import os, sys; os.dup2({listed}, 201); os.close({listed}); os.execv(sys.argv[1], sys.argv[1:])"
         ran = subprocess.run(
-            self.program(text),
+            [self.python, "-ESc", renumber, *self.program(text)],
             env=hooked(self.environment, self.hook, "run", 201),
-            preexec_fn=lambda: os.dup2(self.list.descriptor, 201) and None,
-            pass_fds=(201,),
+            pass_fds=(listed,),
             cwd=self.folder,
             capture_output=True,
             text=True,
