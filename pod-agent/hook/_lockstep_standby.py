@@ -97,6 +97,11 @@ class Learner:
         self.seen = set(names)
         # Modules that are being imported: offset, name, thread.
         self.open = []
+        # The agent sees that the program runs with the hook.
+        listed.write([self.header()])
+
+    def header(self):
+        return 0, MAGIC + self.used.to_bytes(4, "little")
 
     def find_spec(self, name, path=None, target=None):
         try:
@@ -116,13 +121,13 @@ class Learner:
         text = name.encode("ascii", "replace") + b"\n"
         if not name.replace(".", "").replace("_", "").isalnum() or not name.isascii():
             return
-        offset, used = HEADER + self.used, self.used + len(text)
-        if len(name) > LONGEST_NAME or HEADER + used > LARGEST:
+        offset = HEADER + self.used
+        if len(name) > LONGEST_NAME or offset + len(text) > LARGEST:
             return
         pieces = self.failed()
         self.open.append((offset, name, get_ident()))
-        self.used = used
-        self.list.write([*pieces, (offset, text), (0, MAGIC + used.to_bytes(4, "little"))])
+        self.used += len(text)
+        self.list.write([*pieces, (offset, text), self.header()])
 
     def failed(self):
         """Removes the names whose import has failed: to import them ahead would fail, too."""

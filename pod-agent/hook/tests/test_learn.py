@@ -23,6 +23,10 @@ class Learns(StandbyTest):
         self.assertLess(names.index("csv"), names.index("_csv"))
         self.assertIn("json.tool", names)
 
+    def test_that_it_runs_is_seen_when_nothing_is_learned(self) -> None:
+        self.run_hooked([self.python, "-sc", "import os; os._exit(0)"])
+        self.assertEqual(struct.pack("<I", MAGIC), self.list.raw()[:4])
+
     def test_keeps_what_attempts_before_have_learned(self) -> None:
         self.run_hooked(self.program("import csv"))
         before = self.list.raw()[8:]
