@@ -150,7 +150,10 @@ class Standby:
         began = self.rested = time.process_time()
         try:
             for name in names:
-                self.import_one(name)
+                if name[0] in "/=":
+                    self.release.circumstance(name)
+                else:
+                    self.import_one(name)
                 if self.message:
                     break
         finally:
@@ -254,6 +257,7 @@ class Standby:
     def become(self):
         """Becomes the worker, or ends."""
         text, received = self.message
+        self.release.stop_pretending()
         changes = self.release.changes(text.split(b"\0")[1:])
         why = refused_environment(self.release, changes)
         if not why:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import unittest
@@ -47,6 +48,26 @@ class Imports(StandbyTest):
         self.assertEqual("spoiled module_x user own_editable", standby.heard[-1])
         self.assertEqual(121, standby.process.wait())
         self.assertFalse(ran.exists())
+
+    def test_variables_that_the_program_sets_before_it_imports(self) -> None:
+        self.install("module_x", "import os; seen = [os.environ.get(n) for n in ('OMP_NUM_THREADS', 'TF_X', 'TZ')]")
+        program = self.program("""
+            import os
+            before = [os.environ.get(n) for n in ("OMP_NUM_THREADS", "TF_X", "TZ")]
+            os.environ.update({"OMP_NUM_THREADS": "7", "TF_X": "1"})
+            os.environ.pop("TZ")
+            import module_x
+            print(before, module_x.seen)
+        """)
+        environment = self.environment | {"TZ": "UTC"}
+        told = "['2', None, 'UTC'] ['7', '1', None]\n"
+        self.assertEqual(told, self.run_hooked(program, environment).stdout)
+        self.assertLessEqual({"=OMP_NUM_THREADS=7", "=TF_X=1", "=TZ"}, set(self.list.names()))
+        standby = self.standby(program, environment=environment)
+        self.wait_until_ready(standby)
+        self.assertIn("importing module_x", standby.heard)
+        standby.start()
+        self.assertEqual(told, standby.process.communicate()[0].decode())
 
     def test_imports_that_fail(self) -> None:
         self.assertEqual(("failed module_x ValueError: no good", 121), self.fails("raise ValueError('no\\ngood')"))
@@ -154,8 +175,7 @@ class Releases(StandbyTest):
     def test_no_program_runs_that_nobody_has_released(self) -> None:
         """Whatever fails: the agent is gone without having read, or the environment is not as it made it."""
         standby = self.standby(stderr=subprocess.STDOUT)
-        while f"State:\tS" not in Path(f"/proc/{standby.process.pid}/status").read_text():
-            pass
+        select.select([standby.socket], [], [])
         standby.socket.close()
         self.assertEqual(b"", standby.process.communicate()[0])
         for path, descriptors in ((f"/nowhere:{self.hook}", (99, 98)), (self.hook, (99, 98)), (self.hook, ("", ""))):
