@@ -215,6 +215,10 @@ docs: ## Check the links, commands and words of the documentation, and that its 
 python-test: deps ## Build the Python client, install its wheel, check its types and run its tests
 	clients/python/test $(TARGET)/python
 
+.PHONY: hook-test
+hook-test: ## Run programs with the hook of standbys and without, in every Python that there is, and compare
+	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --start-directory pod-agent/hook/tests
+
 .PHONY: chart
 chart: testbed ## Check the Helm chart, with its alert rules and dashboard
 	charts/test $$($(TESTBED) tools path helm) $$($(TESTBED) tools path promtool)

@@ -11,11 +11,20 @@ from _thread import get_ident
 MAGIC = (0x314B534C).to_bytes(4, "little")
 HEADER = 8
 LARGEST = 256 * 1024
-LONGEST_NAME = 200
+LONGEST = 200
 # What the interpreter calls to import a module. Who only looks whether there is one calls another.
 IMPORTS = "_find_and_load_unlocked"
 # Options of the interpreter that take a value, and those that end the options.
 VALUES, LAST = "WX", "cm"
+# Variables that libraries read when they are loaded: beginnings of names, and whole names.
+PREFIXES = (
+    "LD_", "PYTHON", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "VECLIB_",
+    "MALLOC_", "CUDA_", "NVIDIA_", "NCCL_", "TORCH_", "PYTORCH_", "TF_", "XLA_", "JAX_", "TPU_",
+    "HF_", "TRANSFORMERS_", "LC_", "CONDA_",
+)  # fmt: skip
+NAMES = ("GLIBC_TUNABLES", "LANG", "LANGUAGE", "TZ", "TZDIR", "HOME", "PATH", "VIRTUAL_ENV")
+# Read when it is used, and set for ranks by the agent itself.
+LATER = ("PYTHON_EXEC",)
 LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
 
 
@@ -37,7 +46,11 @@ class List:
         return status.st_dev, status.st_ino
 
     def names(self):
-        """The names, in the order in which they were imported first."""
+        """How many bytes there are, and the lines, in the order in which they were written.
+
+        A line is a module; `/FOLDER` that is looked in before the interpreter's own from here on; or
+        `=NAME=VALUE` or `=NAME`: a variable that the program has set or removed itself.
+        """
         text = os.pread(self.descriptor, LARGEST, 0)
         if text[:4].strip(b"\0") and text[:4] != MAGIC:
             raise ValueError("the list has another form")
@@ -97,6 +110,13 @@ class Learner:
         self.seen = set(names)
         # Modules that are being imported: offset, name, thread.
         self.open = []
+        self.closed = False
+        self.path, self.environment = list(sys.path), dict(os.environ._data)
+        # The agent sees that the program runs with the hook.
+        listed.write([self.header()])
+
+    def header(self):
+        return 0, MAGIC + self.used.to_bytes(4, "little")
 
     def find_spec(self, name, path=None, target=None):
         try:
@@ -110,19 +130,47 @@ class Learner:
         pass
 
     def learn(self, name):
-        if os.getpid() != self.process:
+        if os.getpid() != self.process or self.closed:
             return
         self.seen.add(name)
-        text = name.encode("ascii", "replace") + b"\n"
-        if not name.replace(".", "").replace("_", "").isalnum() or not name.isascii():
-            return
-        offset, used = HEADER + self.used, self.used + len(text)
-        if len(name) > LONGEST_NAME or HEADER + used > LARGEST:
-            return
         pieces = self.failed()
-        self.open.append((offset, name, get_ident()))
-        self.used = used
-        self.list.write([*pieces, (offset, text), (0, MAGIC + used.to_bytes(4, "little"))])
+        for line in self.circumstances():
+            if line not in self.seen and not self.append(line, pieces):
+                # What is imported from now on would be imported otherwise.
+                self.closed = True
+                break
+        offset = HEADER + self.used
+        if not self.closed and name.replace(".", "").replace("_", "").isalnum() and self.append(name, pieces):
+            self.open.append((offset, name, get_ident()))
+        self.list.write([*pieces, self.header()])
+
+    def append(self, line, pieces):
+        """Adds a line to what is to be written, if it can be in the list."""
+        text = line.encode("ascii", "replace") + b"\n"
+        offset = HEADER + self.used
+        if not (line.isascii() and line.isprintable()) or len(line) > LONGEST or offset + len(text) > LARGEST:
+            return False
+        self.seen.add(line)
+        pieces.append((offset, text))
+        self.used += len(text)
+        return True
+
+    def circumstances(self):
+        """What the program has changed for the imports that follow: folders to look in, the environment."""
+        lines = []
+        if sys.path != self.path:
+            library = os.path.dirname(os.__file__)
+            end = sys.path.index(library) if library in sys.path else len(sys.path)
+            lines += [os.path.abspath(place) for place in sys.path[:end] if place not in self.path]
+            self.path = list(sys.path)
+        now, before = os.environ._data, self.environment
+        if now != before:
+            for raw in sorted({*now, *before}):
+                name, value = os.fsdecode(raw), now.get(raw)
+                if value != before.get(raw) and is_read_at_load(name):
+                    lines.append("=" + name if value is None else "=%s=%s" % (name, os.fsdecode(value)))
+            self.environment = dict(now)
+        return lines
 
     def failed(self):
         """Removes the names whose import has failed: to import them ahead would fail, too."""
@@ -136,6 +184,11 @@ class Learner:
                 break
             self.open.pop()
         return pieces
+
+
+def is_read_at_load(name):
+    """Whether libraries may have read a variable already."""
+    return name not in LATER and (name in NAMES or name.startswith(PREFIXES))
 
 
 def initializing(module):
