@@ -25,6 +25,7 @@ use super::board::{Board, Post};
 use super::clock::{Clock, sleep_until};
 use super::convert;
 use super::input_version::InputVersion;
+use super::metrics::GroupStandbys;
 use super::observation::{Due, Observation};
 use super::pace::{self, LastRun};
 use super::pod_deleter::PodDeleter;
@@ -110,6 +111,7 @@ struct Task {
     pod_replacer: Option<PodReplacer>,
     pod_deleter: PodDeleter,
     post: Post,
+    standbys: GroupStandbys,
     /// The state and the generation that were exposed last, and the time.
     exposed: Option<(Instant, &'static str, Generation)>,
     /// The last step that observed the API server.
@@ -151,6 +153,7 @@ impl Task {
             post: context
                 .board
                 .post(jobset.ns(), jobset.name(), context.clock.now()),
+            standbys: context.recorder.standbys(durable.generation.max(durable.latest)),
             exposed: None,
             full_step: LastRun::none(),
             step_took: Duration::ZERO,

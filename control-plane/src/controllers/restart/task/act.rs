@@ -130,6 +130,7 @@ impl Task {
             .map(|(at, ..)| at + EXPOSE_EVERY)
             .filter(|at| observed.workers.len() > LARGE && Instant::now() < *at);
         if expose_at.is_none() {
+            self.standbys.look(observed);
             self.post.show(Snapshot {
                 jobset: Arc::clone(&self.jobset),
                 observed: Arc::clone(observed),
