@@ -208,6 +208,7 @@ impl Group {
                 since: before(5),
                 heartbeat: Heartbeat::Well,
                 released_at: None,
+                standby: None,
             };
             observed.reports.insert(incarnation, report);
         }
