@@ -178,6 +178,7 @@ impl Machine {
             Input::Signal { signo, outside } => self.on_signal(now, signo, outside, &mut todo),
             Input::Tick => self.on_tick(now, &mut todo),
         }
+        self.end_older_standbys(&mut todo);
         if self.heartbeat_timeout().is_zero() {
             self.status.heartbeat = Heartbeat::Well;
         }

@@ -6,6 +6,7 @@
 //! - Only one process is released for an attempt. A cold start follows a released standby only
 //!   once that has ended without running anything of the worker.
 //! - A standby is no process of the worker: a stop neither ends it nor waits for it.
+//! - What a kill from the host may still reach is never released.
 
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ enum State {
     Ready,
     /// Released, and not confirmed yet.
     Released,
+    /// Being ended, and never released.
+    Ending,
 }
 
 impl Standby {
@@ -95,7 +98,7 @@ impl Machine {
         let source = match self.standby.state {
             State::Ready => Source::Standby,
             State::Warming if mutant!(ReleaseWarmingStandby) => Source::Standby,
-            State::None | State::Warming | State::Released => Source::Cold,
+            State::None | State::Warming | State::Released | State::Ending => Source::Cold,
         };
         if self.standby.wanted {
             self.status.starts = Some(Starts::default());
@@ -142,7 +145,7 @@ impl Machine {
     }
 
     pub(super) fn on_standby_gone(&mut self, now: Moment, hopeless: bool) {
-        if !matches!(self.standby.state, State::Warming | State::Ready) {
+        if !matches!(self.standby.state, State::Warming | State::Ready | State::Ending) {
             return;
         }
         self.standby.state = State::None;
@@ -150,6 +153,16 @@ impl Machine {
         self.standby.again = (self.standby.again * 2).clamp(AGAIN.0, AGAIN.1);
         if self.status.phase == Phase::Running && self.leaving.is_none() && self.standby.wanted {
             self.standby.warm_at = Some(now.mono + self.standby.again);
+        }
+    }
+
+    /// Ends what waits if the daemon is asked to kill from the host: that reaches all processes that
+    /// are older, even after the next worker has started.
+    pub(super) fn end_older_standbys(&mut self, todo: &mut Vec<Action>) {
+        let waits = matches!(self.standby.state, State::Warming | State::Ready);
+        if self.status.needs_host_kill && waits && !mutant!(KeepStandbysAtHostKill) {
+            self.standby.state = State::Ending;
+            self.standby.abandon(todo);
         }
     }
 

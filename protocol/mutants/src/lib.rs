@@ -168,6 +168,8 @@ mutants! {
     /// Agent: a standby that does not confirm its release in time is not ended before the cold
     /// start.
     ColdStartBesideStandby,
+    /// Agent: a standby that a kill from the host may still reach is released.
+    KeepStandbysAtHostKill,
     /// Node daemon: an agent that cannot be reached is reported as lost.
     LinkDownIsLost,
     /// Node daemon: the snapshot of a new stream is empty.

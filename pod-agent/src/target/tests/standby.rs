@@ -189,6 +189,29 @@ fn a_container_that_ends_ends_its_standbys_first() {
 }
 
 #[test]
+fn what_a_kill_from_the_host_may_reach_is_never_released() {
+    let mut bench = ready();
+    bench.step(Input::Target(Target {
+        grace: Duration::ZERO,
+        ..stopped(4)
+    }));
+    let report = KillReport {
+        denied: true,
+        ..KillReport::default()
+    };
+    assert!(bench.acts(Input::Killed(report)).contains(&Action::EndStandbys));
+    bench.step(Input::TreeEmpty);
+    assert_eq!(
+        bench.acts(Input::Target(released(4))),
+        [Action::Report, start(Source::Cold)]
+    );
+    bench.step(Input::Started);
+    bench.step(Input::StandbyGone { hopeless: false });
+    bench.now += SETTLED;
+    assert_eq!(bench.acts(Input::Tick), [Action::Warm]);
+}
+
+#[test]
 fn a_signal_that_ends_a_released_standby_ends_the_container() {
     let mut bench = ready();
     restart(&mut bench);
