@@ -11,7 +11,8 @@ from _thread import get_ident
 MAGIC = (0x314B534C).to_bytes(4, "little")
 HEADER = 8
 LARGEST = 256 * 1024
-LONGEST = 200
+# Of a module's name, and of another line.
+LONGEST, LONGEST_LINE = 200, 4096
 # What the interpreter calls to import a module. Who only looks whether there is one calls another.
 IMPORTS = "_find_and_load_unlocked"
 # Options of the interpreter that take a value, and those that end the options.
@@ -148,7 +149,8 @@ class Learner:
         """Adds a line to what is to be written, if it can be in the list."""
         text = line.encode("ascii", "replace") + b"\n"
         offset = HEADER + self.used
-        if not (line.isascii() and line.isprintable()) or len(line) > LONGEST or offset + len(text) > LARGEST:
+        longest = LONGEST_LINE if line[:1] in "/=" else LONGEST
+        if not (line.isascii() and line.isprintable()) or len(line) > longest or offset + len(text) > LARGEST:
             return False
         self.seen.add(line)
         pieces.append((offset, text))
