@@ -27,8 +27,9 @@ class Release:
     def circumstance(self, line):
         """Makes it as it was when the program imported what follows in the list."""
         if line[0] == "/":
-            self.added.append(line)
-            self.before = self.places(self.folder)
+            if line not in self.before:
+                self.added.append(line)
+                self.before = self.places(self.folder)
             return
         name, equals, value = line[1:].partition("=")
         value = value if equals else None

@@ -72,6 +72,53 @@ class Learns(StandbyTest):
         self.assertNotIn("csv", self.list.names())
         self.assertIn("cmd", self.list.names())
 
+    def test_programs_that_learn_at_the_same_time(self) -> None:
+        """Ranks of one kind share a list."""
+        names = ["csv", "decimal", "cmd", "sched", "http.server", "asyncio", "xml.dom.minidom", "pdb"]
+        text = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
+        listed = self.list.descriptor
+        ranks = [
+            subprocess.Popen(
+                [*self.program(text), *names[rank:], *names[:rank]],
+                env=hooked(self.environment, self.hook, "run", listed),
+                pass_fds=(listed,),
+            )
+            for rank in range(4)
+        ]
+        self.assertEqual([0] * 4, [rank.wait() for rank in ranks])
+        learned = self.list.names()
+        self.assertEqual(sorted(set(learned)), sorted(learned))
+        self.assertLessEqual(set(names), set(learned))
+        self.assertTrue(all(name.replace(".", "").replace("_", "").isalnum() or name[0] == "/" for name in learned))
+
+    def test_threads(self) -> None:
+        ran = self.run_hooked(self.program("""
+            import importlib, threading
+            def work(names):
+                for name in names.split(): importlib.import_module(name)
+            threads = [threading.Thread(target=work, args=(names,)) for names in ("csv sched wave", "cmd decimal pdb")]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+            print("done")
+        """))
+        self.assertEqual("done\n", ran.stdout, ran.stderr)
+        self.assertLessEqual({"csv", "sched", "cmd", "decimal"}, set(self.list.names()))
+
+    def test_a_handler_of_a_signal_that_imports(self) -> None:
+        ran = self.run_hooked(self.program("""
+            import importlib, signal
+            def attempt(name):
+                try: importlib.import_module(name)
+                except ImportError: pass
+            for n in range(200):
+                signal.signal(signal.SIGALRM, lambda *_: attempt("no_such_%d" % n))
+                signal.setitimer(signal.ITIMER_REAL, 0.0002)
+                for m in range(10): attempt("none_%d_%d" % (n, m))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            print("done")
+        """))
+        self.assertEqual("done\n", ran.stdout, ran.stderr)
+
     def test_only_imports_count(self) -> None:
         self.run_hooked(self.program("""
             import importlib.util

@@ -146,6 +146,14 @@ class Releases(StandbyTest):
         self.assertEqual(inodes, told["streams"])
         self.assertEqual(["0", "1", "2", "3"], told["descriptors"])
 
+    def test_a_release_while_it_imports(self) -> None:
+        self.list.write(["csv", "asyncio", "decimal", "http", "http.server"])
+        standby = self.standby()
+        self.assertEqual("importing csv", standby.hear())
+        standby.start("NEW=1")
+        self.assertEqual("started", standby.wait_for("started", "ready"))
+        self.assertEqual("1", json.loads(standby.process.communicate()[0])["environment"]["NEW"])
+
     def test_memory_score_while_it_waits(self) -> None:
         before = Path("/proc/self/oom_score_adj").read_text()
         standby = self.standby()
