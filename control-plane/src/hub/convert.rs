@@ -167,6 +167,8 @@ fn beginning(mut text: String, most: usize) -> String {
     text.truncate(text.floor_char_boundary(most));
     // Terminals show it.
     text.retain(|sign| !sign.is_control());
+    // What was cut off must not stay in memory.
+    text.shrink_to_fit();
     text
 }
 

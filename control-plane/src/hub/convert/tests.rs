@@ -109,7 +109,7 @@ proptest! {
         if let (Some(got), Some(sent)) = (standby.standbys, sent.standbys) {
             prop_assert!(got.wanted == sent.wanted.min(1024) && got.ready == sent.ready.min(got.wanted));
             prop_assert_eq!((got.memory_kib, got.modules), (sent.memory_kib, sent.modules));
-            prop_assert!(got.reason.len() <= 200 && !got.reason.contains(char::is_control));
+            prop_assert!(got.reason.capacity() <= 200 && !got.reason.contains(char::is_control));
             let same: String = sent.reason.chars().filter(|sign| !sign.is_control()).collect();
             prop_assert!(same.starts_with(&got.reason), "{:?} of {:?}", got.reason, same);
         }
