@@ -136,6 +136,10 @@ impl Standbys {
         if self.process.is_some() {
             return None;
         }
+        if !self.folder.as_ref().is_ok_and(|(_, list)| list.is_begun()) {
+            "the program did not load the hook for standbys".clone_into(&mut self.reason);
+            return Some(Input::StandbyGone { hopeless: true });
+        }
         let guess = || {
             worker
                 .map_or(FIRST_GUESS_KIB, memory::resident_kib)

@@ -4,8 +4,8 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::sys;
@@ -23,8 +23,8 @@ const FILES: [(&str, &str); 4] = [
         include_str!("../../hook/_lockstep_release.py"),
     ),
 ];
-/// What a list of modules begins with: its form, and that it is empty.
-const EMPTY_LIST: [u8; 8] = *b"LSK1\0\0\0\0";
+/// What a list of modules begins with, once the hook has begun to write it.
+const FORM: [u8; 4] = *b"LSK1";
 /// Where Python looks for modules first.
 pub(crate) const PYTHONPATH: &str = "PYTHONPATH";
 /// Tells the hook what to do; it removes it before anything else runs.
@@ -45,14 +45,18 @@ pub(super) struct Folder(PathBuf);
 
 /// The modules that attempts have imported, in memory that they and standbys share with the agent.
 #[derive(Debug)]
-pub(super) struct List(OwnedFd);
+pub(super) struct List(File);
 
 impl List {
     pub(super) fn new() -> io::Result<Self> {
-        let memory = sys::memory(c"lockstep-modules")?;
-        let mut file = File::from(memory);
-        file.write_all(&EMPTY_LIST)?;
-        Ok(Self(file.into()))
+        Ok(Self(File::from(sys::memory(c"lockstep-modules")?)))
+    }
+
+    /// True once the hook has run in the worker. If it has not, a standby would not stop in it
+    /// either: it would run the program.
+    pub(super) fn is_begun(&self) -> bool {
+        let mut form = [0; FORM.len()];
+        self.0.read_exact_at(&mut form, 0).is_ok() && form == FORM
     }
 
     /// Its descriptor, which the hook needs to inherit.
@@ -129,6 +133,14 @@ mod tests {
             assert_eq!(found.mode() & 0o777, 0o644, "{name}");
         }
         assert_eq!(fs::read_dir(&folder).unwrap().count(), FILES.len());
+    }
+
+    #[test]
+    fn a_list_is_begun_once_the_hook_has_written_to_it() {
+        let list = List::new().unwrap();
+        assert!(!list.is_begun());
+        list.0.write_all_at(b"LSK1\x02\0\0\0x\n", 0).unwrap();
+        assert!(list.is_begun());
     }
 
     #[test]

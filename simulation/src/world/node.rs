@@ -154,6 +154,7 @@ fn pod_fact(pod: &LocalPod) -> (SandboxId, Pod) {
         index: pod.index,
         supervised: BTreeSet::from(["worker".to_owned()]),
         started_again: !pod.never,
+        wants_standbys: false,
     };
     (pod.sandbox.as_str().into(), fact)
 }

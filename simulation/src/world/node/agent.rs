@@ -81,14 +81,14 @@ impl World {
     fn agent_act(&mut self, id: &str, action: Action) -> Option<Input> {
         match action {
             Action::Report => self.agent_report(id),
-            Action::Start { generation } => {
+            Action::Start { generation, .. } => {
                 self.process_start(id, generation.0);
                 return Some(Input::Started);
             }
             Action::Terminate => self.processes_terminate(id),
             Action::Kill { .. } => return self.processes_kill(id, Time::MAX).map(Input::Killed),
             Action::Forward(_) => self.processes_terminate(id),
-            Action::Say(_) => {}
+            Action::Say(_) | Action::Warm | Action::EndStandbys | Action::GiveUpStandby => {}
             Action::Exit { code, flush } => {
                 self.say(|| format!("{id}: the agent exits with {code}"));
                 if !flush && self.rng.percent(50) {
@@ -279,6 +279,8 @@ fn agent_state(status: &Status) -> AgentState {
         since: status.since,
         detail: String::new(),
         heartbeat: status.heartbeat,
+        starts: None,
+        standbys: None,
         needs_host_kill: status.needs_host_kill,
         host_kill_before: Some(status.host_kill_before).filter(|before| *before != BootNanos::default()),
     }
