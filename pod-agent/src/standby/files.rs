@@ -4,8 +4,8 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::sys;
@@ -45,14 +45,20 @@ pub(super) struct Folder(PathBuf);
 
 /// The modules that attempts have imported, in memory that they and standbys share with the agent.
 #[derive(Debug)]
-pub(super) struct List(OwnedFd);
+pub(super) struct List(File);
 
 impl List {
     pub(super) fn new() -> io::Result<Self> {
-        let memory = sys::memory(c"lockstep-modules")?;
-        let mut file = File::from(memory);
+        let mut file = File::from(sys::memory(c"lockstep-modules")?);
         file.write_all(&EMPTY_LIST)?;
-        Ok(Self(file.into()))
+        Ok(Self(file))
+    }
+
+    /// True if nothing is in it: no hook has noted anything.
+    pub(super) fn is_empty(&self) -> bool {
+        let mut header = EMPTY_LIST;
+        // One that cannot be read has nothing to import ahead either.
+        self.0.read_exact_at(&mut header, 0).is_err() || header[4..] == EMPTY_LIST[4..]
     }
 
     /// Its descriptor, which the hook needs to inherit.
@@ -143,6 +149,14 @@ mod tests {
         symlink(other.path(), &folder).unwrap();
         assert!(Folder::create(dir.path()).is_err());
         assert!(Folder::create(&dir.path().join("missing")).is_err());
+    }
+
+    #[test]
+    fn a_list_is_empty_until_something_is_noted() {
+        let list = List::new().unwrap();
+        assert!(list.is_empty());
+        list.0.write_all_at(b"LSK1\x04\0\0\0csv\n", 0).unwrap();
+        assert!(!list.is_empty());
     }
 
     #[test]
