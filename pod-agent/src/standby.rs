@@ -36,6 +36,8 @@ use process::{Fault, Process, State};
 
 /// Most modules that are left out. If more would have to be, there are no more standbys.
 const MAX_SKIP: usize = 64;
+/// How long the import of one module may take.
+const LONGEST_IMPORT: Duration = Duration::from_secs(900);
 /// Between two looks at the container's memory.
 const LOOK: Duration = Duration::from_secs(5);
 /// What a standby is expected to need before one has been measured: what the worker has, which holds
@@ -63,6 +65,8 @@ pub(crate) struct Standbys {
     /// Why the last one did not serve.
     reason: String,
     look_at: Option<Duration>,
+    /// The module that was being imported at the last look, and since when.
+    importing: Option<(String, Duration)>,
     log: Log,
     /// What was last reported of them.
     reported: Option<Summary>,
@@ -103,6 +107,7 @@ impl Standbys {
             hopeless: false,
             size_kib: None,
             look_at: None,
+            importing: None,
             log: Log::default(),
             reported: None,
         }
@@ -146,6 +151,9 @@ impl Standbys {
     pub(crate) fn warm(&mut self, worker: Option<i32>, mask: Mask, now: Duration) -> Option<Input> {
         if self.process.is_some() {
             return None;
+        }
+        if self.hopeless {
+            return Some(Input::StandbyGone { hopeless: true });
         }
         match self.may_warm(worker).and_then(|()| self.spawn(mask)) {
             Ok(process) => {
@@ -314,12 +322,13 @@ impl Standbys {
         said
     }
 
-    /// Ends what waits if the container's memory is short.
+    /// Ends what waits if the container's memory is short, or an import does not end.
     pub(crate) fn look(&mut self, now: Duration) {
         if self.look_at.is_none_or(|at| at > now) {
             return;
         }
         self.look_at = self.process.is_some().then_some(now + LOOK);
+        self.look_at_import(now);
         let Some(process) = self.waiting() else { return };
         let size = resident_kib(process.pid);
         if self.memory.room_kib().is_some_and(|room| room < size) {
@@ -327,6 +336,23 @@ impl Standbys {
             "the container's memory is short".clone_into(&mut self.reason);
             // One that still imported would have needed more.
             self.size_kib = self.size_kib.max(Some(2 * size));
+        }
+    }
+
+    fn look_at_import(&mut self, now: Duration) {
+        let Some(process) = &mut self.process else { return };
+        let Some(name) = process.importing() else {
+            self.importing = None;
+            return;
+        };
+        let since = match &self.importing {
+            Some((before, since)) if before == name => *since,
+            _ => now,
+        };
+        self.importing = Some((name.to_owned(), since));
+        if now >= since + LONGEST_IMPORT {
+            process.give_up_import();
+            process.kill();
         }
     }
 
@@ -382,3 +408,6 @@ fn prepare(dir: &Path, command: &[OsString]) -> Result<(Folder, List), String> {
     let list = List::new().map_err(|error| format!("cannot share memory: {error}"))?;
     Ok((folder, list))
 }
+
+#[cfg(test)]
+mod tests;

@@ -145,6 +145,18 @@ impl Process {
         sent
     }
 
+    /// The module that it imports, while it waits.
+    pub(super) fn importing(&self) -> Option<&str> {
+        let waits = matches!(self.state, State::Warming | State::Ready(_));
+        self.importing.as_deref().filter(|_| waits)
+    }
+
+    /// Blames the module that it imports.
+    pub(super) fn give_up_import(&mut self) {
+        let why = "its import does not end".to_owned();
+        self.fault = self.importing.take().map(|name| Fault::Module { name, why });
+    }
+
     /// Ends it and what it has started in its process group. It is not reaped yet.
     pub(super) fn kill(&self) {
         let _ = sys::kill(self.pid, libc::SIGKILL);

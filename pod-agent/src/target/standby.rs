@@ -108,7 +108,8 @@ impl Machine {
             State::Warming if mutant!(ReleaseWarmingStandby) => Source::Standby,
             State::None | State::Warming | State::Released | State::Ending => Source::Cold,
         };
-        if self.standby.wanted {
+        // If there can be none any more, the last attempt's starts are not this one's.
+        if self.standby.wanted || self.status.starts.is_some() {
             self.status.starts = Some(Starts::default());
         }
         if source == Source::Standby {

@@ -167,6 +167,7 @@ fn a_standby_that_ends_is_followed_by_another_after_growing_waits() {
     bench.now += Duration::from_secs(10_000);
     assert_eq!(bench.acts(Input::Tick), []);
     assert_eq!(restart(&mut bench), [Action::Report, start(Source::Cold)]);
+    assert_eq!(starts(&bench), (0, 1, Duration::ZERO));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The end of the container: it has the worker's code, and no standby is left.
 
+use std::time::Duration;
+
 use super::*;
 
 /// Ends with code 7 by SIGTERM.
@@ -93,13 +95,13 @@ fn a_worker_that_is_done_leaves_no_standby() {
 
 #[test]
 fn a_container_that_ends_while_the_standby_is_released_runs_at_most_one_worker() {
-    for round in 0..8 {
+    for round in 0..5 {
         let mut worker = start(Program::new(POLITE));
         worker.ready();
         let standby = standby(&worker);
         worker.stop();
         worker.order(release(1));
-        std::thread::sleep(std::time::Duration::from_millis(round));
+        std::thread::sleep(Duration::from_millis(2 * round));
         worker.rig.signal(Signal::SIGTERM);
         let code = worker.rig.exit_code();
         // By the signal itself, or by the handler that the program has set by then.

@@ -1,5 +1,7 @@
 //! Standbys that are killed, at any time: each attempt runs once, and another standby follows.
 
+use std::time::Duration;
+
 use super::*;
 
 #[test]
@@ -47,16 +49,15 @@ fn one_that_imports_is_followed_by_another_that_imports_the_same() {
 fn one_that_is_killed_while_it_is_released_leaves_one_worker() {
     let mut worker = Program::lively(&PATIENT.replace("import slow", "import json")).start();
     let (mut from_standby, mut afresh, mut ended) = (0, 0, 0);
-    for round in 0..30 {
+    for round in 0..20 {
         worker.ready();
         let standby = worker.standby();
         worker.stop();
         let generation = worker.generation;
         worker.order(release(generation));
         // From before the release is read until after the program has begun.
-        std::thread::sleep(std::time::Duration::from_micros(round % 10 * 400));
+        std::thread::sleep(Duration::from_micros(round % 10 * 100));
         standby.kill();
-        let generation = worker.generation;
         let state = worker.when("one start", |state| {
             state.generation == generation && matches!(state.phase(), Phase::Running | Phase::Exited)
         });
