@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// more than what it has imported, but not more than this.
 const FIRST_GUESS_KIB: u64 = 512 << 10;
 /// Why there is none after [`Standbys::end`].
-const ENDED: &str = "the container ends";
+const ENDED: &str = "all processes of the container are being ended";
 
 /// The standbys of one worker.
 #[derive(Debug)]

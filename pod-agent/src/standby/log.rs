@@ -45,7 +45,7 @@ impl Log {
         } else {
             ""
         };
-        Some(format!("no standby: {reason}{more}"))
+        Some(format!("no standby for now: {reason}{more}"))
     }
 }
 
@@ -56,13 +56,13 @@ mod tests {
     #[test]
     fn reasons_are_said_once_and_are_few() {
         let mut log = Log::default();
-        assert_eq!(log.line("x").as_deref(), Some("no standby: x"));
+        assert_eq!(log.line("x").as_deref(), Some("no standby for now: x"));
         assert_eq!(log.line("x"), None);
         let lines: Vec<String> = (0..20).filter_map(|at| log.line(&at.to_string())).collect();
         assert_eq!(lines.len(), MAX_FAILURES - 1);
         assert_eq!(
             lines.last().map(String::as_str),
-            Some("no standby: 6 (further reasons are not logged)")
+            Some("no standby for now: 6 (further reasons are not logged)")
         );
         assert_eq!(log.line("x"), None);
     }

@@ -37,7 +37,7 @@ fn a_standby_is_started_and_kept_only_while_there_is_room() {
     assert!(worker.found_imported("slow"));
     let err = worker.rig.err();
     assert_eq!(
-        err.matches("no standby: the container's memory is short\n")
+        err.matches("no standby for now: the container's memory is short\n")
             .count(),
         1,
         "{err}"
