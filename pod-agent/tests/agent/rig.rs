@@ -28,6 +28,7 @@ pub(crate) struct Setup {
     own_namespace: bool,
     stuck_log: bool,
     heartbeat: bool,
+    standby: bool,
 }
 
 /// A running agent. Dropped, it is killed with its whole namespace.
@@ -35,6 +36,7 @@ pub(crate) struct Rig {
     pub(crate) dir: TempDir,
     listener: UnixListener,
     unshare: Child,
+    own_namespace: bool,
 }
 
 /// A process of the agent's namespace.
@@ -81,6 +83,7 @@ pub(crate) fn command(worker: &[&str]) -> Setup {
         own_namespace: true,
         stuck_log: false,
         heartbeat: false,
+        standby: false,
     }
 }
 
@@ -117,6 +120,12 @@ impl Setup {
     /// Lets the worker give heartbeats.
     pub(crate) fn with_heartbeat(mut self) -> Self {
         self.heartbeat = true;
+        self
+    }
+
+    /// Keeps a standby, if the worker can have one. Its folder is one of the container's own.
+    pub(crate) fn with_standby(mut self) -> Self {
+        self.standby = true;
         self
     }
 
@@ -163,6 +172,12 @@ impl Setup {
         if self.heartbeat {
             unshare.arg("--heartbeat").arg(dir.path().join("beat"));
         }
+        if self.standby {
+            let place = dir.path().join("standby");
+            fs::create_dir(&place).expect("mkdir");
+            fs::set_permissions(&place, Permissions::from_mode(0o1777)).expect("chmod");
+            unshare.arg("--standby").arg(place);
+        }
         unshare.arg("--");
         unshare
             .args(&self.worker)
@@ -179,6 +194,7 @@ impl Setup {
             dir,
             listener,
             unshare,
+            own_namespace: self.own_namespace,
         }
     }
 
@@ -294,6 +310,9 @@ impl Rig {
     }
 
     fn find_agent(&self) -> Option<i32> {
+        if !self.own_namespace {
+            return i32::try_from(self.unshare.id()).ok();
+        }
         let parent = self.unshare.id().to_string();
         all_pids().find(|pid| stat_field(*pid, 1).is_some_and(|ppid| ppid == parent))
     }

@@ -156,7 +156,7 @@ fn a_stop_that_overtakes_the_confirmation_starts_nothing() {
 #[test]
 fn a_standby_that_ends_is_followed_by_another_after_growing_waits() {
     let mut bench = ready();
-    for wait in [30, 60, 120, 240, 480, 600, 600] {
+    for wait in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
         bench.step(Input::StandbyGone { hopeless: false });
         bench.now += Duration::from_secs(wait) - Duration::from_millis(1);
         assert_eq!(bench.acts(Input::Tick), [], "{wait}");
@@ -167,6 +167,24 @@ fn a_standby_that_ends_is_followed_by_another_after_growing_waits() {
     bench.now += Duration::from_secs(10_000);
     assert_eq!(bench.acts(Input::Tick), []);
     assert_eq!(restart(&mut bench), [Action::Report, start(Source::Cold)]);
+    assert_eq!(starts(&bench), (0, 1, Duration::ZERO));
+}
+
+#[test]
+fn restarts_do_not_prolong_the_wait() {
+    let mut bench = ready();
+    for _ in 0..5 {
+        bench.step(Input::StandbyGone { hopeless: false });
+        bench.now += Duration::from_secs(600);
+        assert_eq!(bench.acts(Input::Tick), [Action::Warm]);
+    }
+    bench.step(Input::StandbyGone { hopeless: false });
+    bench.now += Duration::from_secs(600);
+    restart(&mut bench);
+    bench.step(Input::Started);
+    assert_eq!(bench.acts(Input::Tick), [], "the worker is not up yet");
+    bench.now += SETTLED;
+    assert_eq!(bench.acts(Input::Tick), [Action::Warm]);
 }
 
 #[test]
@@ -209,6 +227,20 @@ fn what_a_kill_from_the_host_may_reach_is_never_released() {
     bench.step(Input::StandbyGone { hopeless: false });
     bench.now += SETTLED;
     assert_eq!(bench.acts(Input::Tick), [Action::Warm]);
+}
+
+#[test]
+fn a_worker_that_takes_its_time_to_exit_gets_no_standby() {
+    let mut bench = ready();
+    restart(&mut bench);
+    bench.step(Input::Signal {
+        signo: libc::SIGTERM,
+        outside: true,
+    });
+    bench.step(Input::Started);
+    assert_eq!(bench.state(), (Phase::Running, 4));
+    bench.now += SETTLED * 2;
+    assert!(!bench.acts(Input::Tick).contains(&Action::Warm));
 }
 
 #[test]
