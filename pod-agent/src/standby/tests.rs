@@ -183,7 +183,7 @@ fn a_worker_that_has_noted_nothing_gets_none() {
     assert_eq!(bench.standbys.warm(None, mask, bench.now), gone);
     assert_eq!(
         bench.summary().reason,
-        "the worker has imported nothing that could be imported ahead"
+        "the program has not loaded the hook for standbys"
     );
     bench.standbys.hopeless = true;
     let gone = Some(Input::StandbyGone { hopeless: true });
