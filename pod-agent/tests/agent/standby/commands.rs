@@ -53,7 +53,7 @@ fn an_interpreter_that_loads_no_hook_is_never_started_ahead() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(&python, mode).expect("chmod");
     let mut worker = program.start_as(&["./python3", "train.py"], |setup| setup);
-    worker.reason("the worker has imported nothing that could be imported ahead");
+    worker.reason("the program has not loaded the hook for standbys");
     assert_eq!(worker.restart(), cold());
     worker.pid();
     worker.assert_no_complaints();
