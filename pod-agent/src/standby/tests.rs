@@ -176,7 +176,7 @@ fn an_import_that_does_not_end_is_given_up() {
 }
 
 #[test]
-fn a_worker_that_has_noted_nothing_gets_none() {
+fn a_worker_without_the_hook_gets_none() {
     let mut bench = Bench::new();
     let mask = sys::Signals::block().unwrap().before();
     let gone = Some(Input::StandbyGone { hopeless: false });

@@ -39,7 +39,7 @@ fn restarts_with_standbys_that_die_lose_and_leak_nothing() {
         // Long enough for a standby to be ready, now and then.
         let most = if numbers.below(5) == 0 { 600 } else { 80 };
         std::thread::sleep(Duration::from_millis(numbers.below(most)));
-        if numbers.below(4) == 0
+        if numbers.below(8) == 0
             && let Some(standby) = worker.find_standby(own)
         {
             // It may have ended, or not begun yet.
