@@ -235,7 +235,9 @@ impl Standbys {
             && before != process.state
         {
             self.size_kib = Some(ready.memory_kib);
-            self.log.ready(&ready);
+            if before == State::Warming {
+                Log::ready(&ready);
+            }
             return Some(Input::StandbyReady { ahead: ready.ahead });
         }
         None

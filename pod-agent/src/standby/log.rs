@@ -1,4 +1,5 @@
-//! Lines about standbys in the worker's log: few, since standbys are tried again without end.
+//! Lines about standbys in the worker's log. Those about failures are few, since standbys are tried
+//! again without end.
 
 use super::process::Ready;
 use crate::worker;
@@ -9,21 +10,17 @@ const MAX_FAILURES: usize = 8;
 /// What was said already.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    ready: bool,
     failures: Vec<String>,
 }
 
 impl Log {
-    /// A standby is ready. Said of the first one.
-    pub(super) fn ready(&mut self, ready: &Ready) {
-        if !self.ready {
-            self.ready = true;
-            worker::say(&format!(
-                "a standby is ready for the next attempt: {} modules, {} MiB",
-                ready.modules,
-                ready.memory_kib >> 10
-            ));
-        }
+    /// A standby is ready: one line for each attempt that it may begin.
+    pub(super) fn ready(ready: &Ready) {
+        worker::say(&format!(
+            "a standby is ready for the next attempt: {} modules, {} MiB",
+            ready.modules,
+            ready.memory_kib >> 10
+        ));
     }
 
     /// A standby does not serve, for this reason.

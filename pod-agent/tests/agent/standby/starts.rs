@@ -71,10 +71,10 @@ fn a_restart_goes_on_from_the_standby_and_sees_the_same() {
     assert_eq!(
         err.matches("lockstep: a standby is ready for the next attempt: ")
             .count(),
-        1,
+        4,
         "{err}"
     );
-    assert_eq!(err.lines().count(), 5, "{err}");
+    assert_eq!(err.lines().count(), 8, "{err}");
 }
 
 #[test]
