@@ -265,11 +265,16 @@ impl Standbys {
         }
     }
 
-    /// Ends the released standby, which does not confirm that it goes on.
-    pub(crate) fn give_up(&mut self) {
-        if let Some(process) = &self.process {
+    /// Ends the released standby, which does not confirm that it goes on. If it has, and that was
+    /// not read yet, returns that instead: the agent itself may have been stopped for a while.
+    pub(crate) fn give_up(&mut self) -> Option<Input> {
+        let said = self.listen();
+        if said.is_none()
+            && let Some(process) = &self.process
+        {
             let _ = sys::kill(process.pid, libc::SIGKILL);
         }
+        said
     }
 
     /// Ends what waits if the container's memory is short.

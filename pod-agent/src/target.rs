@@ -168,7 +168,7 @@ impl Machine {
             Input::StartFailed { code, detail } => self.on_start_failed(now, code, detail, &mut todo),
             Input::WorkerExited(exit) => self.on_worker_exited(now, exit, &mut todo),
             Input::TreeEmpty => self.on_tree_empty(now, &mut todo),
-            Input::Killed(report) => self.on_killed(now, report),
+            Input::Killed(report) => self.on_killed(now, report, &mut todo),
             Input::Heartbeat(heartbeat) => self.on_heartbeat(now, heartbeat, &mut todo),
             Input::StandbyReady { ahead } => self.on_standby_ready(ahead),
             Input::StandbyGone { hopeless } => self.on_standby_gone(now, hopeless),
@@ -244,8 +244,10 @@ impl Machine {
             if !self.order.heartbeat_timeout.is_zero() {
                 self.status.heartbeat = Heartbeat::Awaited;
             }
-            self.standby
-                .worker_runs(now, self.status.heartbeat == Heartbeat::Awaited);
+            if self.leaving.is_none() {
+                self.standby
+                    .worker_runs(now, self.status.heartbeat == Heartbeat::Awaited);
+            }
         }
     }
 
@@ -370,6 +372,9 @@ impl Machine {
         self.status.phase = Phase::Stopping;
         self.status.generation = self.order.generation;
         self.status.detail.clear();
+        if mutant!(StopEndsStandby) {
+            self.standby.abandon(todo);
+        }
         if self.order.grace.is_zero() {
             self.begin_kill(now, todo);
         } else {

@@ -5,7 +5,8 @@
 //!   standbys.
 //! - Only one process is released for an attempt. A cold start follows a released standby only
 //!   once that has ended without running anything of the worker.
-//! - A standby is no process of the worker: a stop neither ends it nor waits for it.
+//! - A standby is no process of the worker: a stop neither ends it nor waits for it. It is ended if
+//!   the daemon is asked to kill what runs, since that spares nothing that runs already.
 
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ enum State {
     Ready,
     /// Released, and not confirmed yet.
     Released,
+    /// It is being ended.
+    Ending,
 }
 
 impl Standby {
@@ -76,8 +79,22 @@ impl Standby {
 
     /// Ends all standbys: the container ends.
     pub(super) fn abandon(&mut self, todo: &mut Vec<Action>) {
+        mutant!(LeaveBesideStandby => return);
         self.warm_at = None;
+        if matches!(self.state, State::Warming | State::Ready) {
+            self.state = State::Ending;
+        }
         if self.wanted && !todo.contains(&Action::EndStandbys) {
+            todo.push(Action::EndStandbys);
+        }
+    }
+
+    /// Ends the standby that waits: the daemon is asked to kill all processes that run now, and may
+    /// do that late.
+    pub(super) fn doom(&mut self, todo: &mut Vec<Action>) {
+        mutant!(ReleaseDoomedStandby => return);
+        if matches!(self.state, State::Warming | State::Ready) {
+            self.state = State::Ending;
             todo.push(Action::EndStandbys);
         }
     }
@@ -95,14 +112,14 @@ impl Machine {
         let source = match self.standby.state {
             State::Ready => Source::Standby,
             State::Warming if mutant!(ReleaseWarmingStandby) => Source::Standby,
-            State::None | State::Warming | State::Released => Source::Cold,
+            State::None | State::Warming | State::Released | State::Ending => Source::Cold,
         };
         if self.standby.wanted {
             self.status.starts = Some(Starts::default());
         }
         if source == Source::Standby {
             self.standby.state = State::Released;
-            self.standby.confirm_by = Some(now.mono + CONFIRM);
+            self.standby.confirm_by = (!mutant!(NeverGiveUpStandby)).then(|| now.mono + CONFIRM);
             if mutant!(ReleaseStandbyAndColdStart) {
                 self.push_start(Source::Cold, todo);
             }
@@ -117,10 +134,11 @@ impl Machine {
             Source::Standby => self.standby.ahead,
         };
         self.count_start(source, ahead);
-        todo.push(Action::Start {
-            generation: self.status.generation,
-            source,
-        });
+        let mut generation = self.status.generation;
+        if source == Source::Standby && mutant!(ReleaseStandbyAsBefore) {
+            generation.0 = generation.0.saturating_sub(1);
+        }
+        todo.push(Action::Start { generation, source });
     }
 
     pub(super) fn count_start(&mut self, source: Source, ahead: Duration) {
@@ -142,7 +160,7 @@ impl Machine {
     }
 
     pub(super) fn on_standby_gone(&mut self, now: Moment, hopeless: bool) {
-        if !matches!(self.standby.state, State::Warming | State::Ready) {
+        if !matches!(self.standby.state, State::Warming | State::Ready | State::Ending) {
             return;
         }
         self.standby.state = State::None;
@@ -160,9 +178,13 @@ impl Machine {
         if self.status.phase != Phase::Starting || !released {
             return;
         }
-        if self.leaving.is_some() {
-            self.on_worker_exited(now, exit, todo);
+        if let Some(signo) = self.leaving {
+            // Its own code says nothing: 0 would be the worker's success.
+            self.leave_at_once(128 + signo, todo);
             return;
+        }
+        if mutant!(RefusalIsFailure) {
+            return self.on_worker_exited(now, exit, todo);
         }
         self.status.starts = Some(Starts::default());
         self.push_start(Source::Cold, todo);
