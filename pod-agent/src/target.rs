@@ -14,8 +14,8 @@
 //!
 //! It promises (restart-protocol.md, rules 4, 5, 7, 9 and 14):
 //! - The worker starts only on a release of exactly the generation that it has. Its first start in
-//!   this incarnation also needs a release that names the incarnation. A generation is started at
-//!   most once, and only while no process of the one before remains.
+//!   this incarnation also needs a release that names the incarnation. A generation runs at most
+//!   once, and is started only while no process of the one before remains.
 //! - Epoch and generation never fall. An order that is behind is answered with the state, not
 //!   obeyed.
 //! - An exit after the stop signal of a restart is a park, whatever its code. Exit 0 before it is
