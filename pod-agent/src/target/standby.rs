@@ -5,8 +5,8 @@
 //!   standbys.
 //! - Only one process is released for an attempt. A cold start follows a released standby only
 //!   once that has ended without running anything of the worker.
-//! - A standby is no process of the worker: a stop neither ends it nor waits for it.
-//! - What a kill from the host may still reach is never released.
+//! - A standby is no process of the worker: a stop neither ends it nor waits for it. It is ended if
+//!   the daemon is asked to kill what runs, since that spares nothing that runs already.
 
 use std::time::Duration;
 
@@ -87,7 +87,24 @@ impl Standby {
 
     /// Ends all standbys: the container ends.
     pub(super) fn abandon(&mut self, todo: &mut Vec<Action>) {
+        mutant!(LeaveBesideStandby => return);
         self.up_at = None;
+        if matches!(self.state, State::Warming | State::Ready) {
+            self.state = State::Ending;
+        }
+        if self.wanted && !todo.contains(&Action::EndStandbys) {
+            todo.push(Action::EndStandbys);
+        }
+    }
+
+    /// Ends the standby that waits: the daemon is asked to kill all processes that run now, and may
+    /// do that late.
+    pub(super) fn doom(&mut self, todo: &mut Vec<Action>) {
+        mutant!(ReleaseDoomedStandby => return);
+        if matches!(self.state, State::Warming | State::Ready) {
+            self.state = State::Ending;
+        }
+        // Those of ranks, too.
         if self.wanted && !todo.contains(&Action::EndStandbys) {
             todo.push(Action::EndStandbys);
         }
@@ -114,7 +131,7 @@ impl Machine {
         }
         if source == Source::Standby {
             self.standby.state = State::Released;
-            self.standby.confirm_by = Some(now.mono + CONFIRM);
+            self.standby.confirm_by = (!mutant!(NeverGiveUpStandby)).then(|| now.mono + CONFIRM);
             if mutant!(ReleaseStandbyAndColdStart) {
                 self.push_start(Source::Cold, todo);
             }
@@ -129,10 +146,11 @@ impl Machine {
             Source::Standby => self.standby.ahead,
         };
         self.count_start(source, ahead);
-        todo.push(Action::Start {
-            generation: self.status.generation,
-            source,
-        });
+        let mut generation = self.status.generation;
+        if source == Source::Standby && mutant!(ReleaseStandbyAsBefore) {
+            generation.0 = generation.0.saturating_sub(1);
+        }
+        todo.push(Action::Start { generation, source });
     }
 
     pub(super) fn count_start(&mut self, source: Source, ahead: Duration) {
@@ -163,16 +181,6 @@ impl Machine {
         self.standby.not_before = now.mono + self.standby.again;
     }
 
-    /// Ends what waits if the daemon is asked to kill from the host: that reaches all processes that
-    /// are older, even after the next worker has started.
-    pub(super) fn end_older_standbys(&mut self, todo: &mut Vec<Action>) {
-        let waits = matches!(self.standby.state, State::Warming | State::Ready);
-        if self.status.needs_host_kill && waits && !mutant!(KeepStandbysAtHostKill) {
-            self.standby.state = State::Ending;
-            self.standby.abandon(todo);
-        }
-    }
-
     /// The released standby ran nothing of the worker, so the attempt begins cold.
     pub(super) fn on_standby_refused(&mut self, now: Moment, exit: Exit, todo: &mut Vec<Action>) {
         let released = self.standby.state == State::Released;
@@ -180,9 +188,13 @@ impl Machine {
         if self.status.phase != Phase::Starting || !released {
             return;
         }
-        if self.leaving.is_some() {
-            self.on_worker_exited(now, exit, todo);
+        if let Some(signo) = self.leaving {
+            // Its own code says nothing: 0 would be the worker's success.
+            self.leave_at_once(128 + signo, todo);
             return;
+        }
+        if mutant!(RefusalIsFailure) {
+            return self.on_worker_exited(now, exit, todo);
         }
         self.status.starts = Some(Starts::default());
         self.push_start(Source::Cold, todo);

@@ -207,29 +207,6 @@ fn a_container_that_ends_ends_its_standbys_first() {
 }
 
 #[test]
-fn what_a_kill_from_the_host_may_reach_is_never_released() {
-    let mut bench = ready();
-    bench.step(Input::Target(Target {
-        grace: Duration::ZERO,
-        ..stopped(4)
-    }));
-    let report = KillReport {
-        denied: true,
-        ..KillReport::default()
-    };
-    assert!(bench.acts(Input::Killed(report)).contains(&Action::EndStandbys));
-    bench.step(Input::TreeEmpty);
-    assert_eq!(
-        bench.acts(Input::Target(released(4))),
-        [Action::Report, start(Source::Cold)]
-    );
-    bench.step(Input::Started);
-    bench.step(Input::StandbyGone { hopeless: false });
-    bench.now += SETTLED;
-    assert_eq!(bench.acts(Input::Tick), [Action::Warm]);
-}
-
-#[test]
 fn a_worker_that_takes_its_time_to_exit_gets_no_standby() {
     let mut bench = ready();
     restart(&mut bench);
@@ -245,18 +222,56 @@ fn a_worker_that_takes_its_time_to_exit_gets_no_standby() {
 
 #[test]
 fn a_signal_that_ends_a_released_standby_ends_the_container() {
+    // Even code 0 is no success of the worker.
+    for how in [Exit::Signal(15), Exit::Code(0)] {
+        let mut bench = ready();
+        restart(&mut bench);
+        bench.step(Input::Signal {
+            signo: libc::SIGTERM,
+            outside: true,
+        });
+        let actions = bench.acts(Input::StandbyRefused(how));
+        let exit = Action::Exit {
+            code: 143,
+            flush: false,
+        };
+        assert!(actions.contains(&exit), "{actions:?}");
+    }
+}
+
+#[test]
+fn a_container_that_ends_starts_no_standby_once_its_worker_has_confirmed() {
     let mut bench = ready();
     restart(&mut bench);
     bench.step(Input::Signal {
         signo: libc::SIGTERM,
         outside: true,
     });
-    let actions = bench.acts(Input::StandbyRefused(Exit::Signal(15)));
-    let exit = Action::Exit {
-        code: 143,
-        flush: false,
+    bench.step(Input::Started);
+    bench.now += SETTLED * 2;
+    assert_eq!(bench.acts(Input::Tick), []);
+}
+
+#[test]
+fn what_the_daemon_was_asked_to_kill_is_not_released() {
+    let mut bench = ready();
+    bench.step(Input::WorkerExited(Exit::Signal(9)));
+    let denied = KillReport {
+        denied: true,
+        ..KillReport::default()
     };
-    assert!(actions.contains(&exit), "{actions:?}");
+    let actions = bench.acts(Input::Killed(denied.clone()));
+    assert_eq!(actions, [Action::Report, Action::EndStandbys]);
+    // Those of ranks may have been started since.
+    assert_eq!(bench.acts(Input::Killed(denied)), [Action::EndStandbys]);
+    bench.step(Input::TreeEmpty);
+    bench.step(Input::Target(stopped(4)));
+    let actions = bench.acts(Input::Target(released(4)));
+    assert_eq!(actions, [Action::Report, start(Source::Cold)]);
+    bench.step(Input::Started);
+    bench.step(Input::StandbyGone { hopeless: false });
+    bench.now += SETTLED;
+    assert_eq!(bench.acts(Input::Tick), [Action::Warm]);
 }
 
 #[test]
