@@ -181,7 +181,8 @@ impl Machine {
         self.standby.not_before = now.mono + self.standby.again;
     }
 
-    /// The released standby ran nothing of the worker, so the attempt begins cold.
+    /// The released standby ran nothing of the worker, so the attempt begins cold, if it is still
+    /// released.
     pub(super) fn on_standby_refused(&mut self, now: Moment, exit: Exit, todo: &mut Vec<Action>) {
         let released = self.standby.state == State::Released;
         self.standby.confirmed();
@@ -196,8 +197,7 @@ impl Machine {
         if mutant!(RefusalIsFailure) {
             return self.on_worker_exited(now, exit, todo);
         }
-        self.status.starts = Some(Starts::default());
-        self.push_start(Source::Cold, todo);
+        self.park(now, todo);
     }
 
     pub(super) fn tick_standby(&mut self, now: Moment, todo: &mut Vec<Action>) {

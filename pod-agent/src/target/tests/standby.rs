@@ -127,6 +127,18 @@ fn a_refusal_is_followed_by_one_cold_start() {
 }
 
 #[test]
+fn after_a_refusal_only_what_is_still_released_starts() {
+    let mut bench = ready();
+    restart(&mut bench);
+    assert_eq!(bench.acts(Input::Target(stopped(4))), []);
+    let refused = Input::StandbyRefused(Exit::Code(121));
+    assert_eq!(bench.acts(refused), [Action::Report]);
+    assert_eq!(bench.state(), (Phase::Parked, 4));
+    let actions = bench.acts(Input::Target(released(4)));
+    assert_eq!(actions, [Action::Report, start(Source::Cold)]);
+}
+
+#[test]
 fn one_that_does_not_confirm_is_ended_before_the_cold_start() {
     let mut bench = ready();
     restart(&mut bench);
