@@ -83,7 +83,7 @@ impl Training {
     }
 
     /// The log of rank 0, as far as it was read.
-    pub(crate) fn lines(&self) -> &[Line] {
+    pub(in crate::ddp) fn lines(&self) -> &[Line] {
         &self.lines
     }
 
@@ -96,7 +96,7 @@ impl Training {
     }
 
     /// Waits until all steps are done, and the JobSet is complete.
-    pub(crate) async fn ends(&mut self) -> Result<()> {
+    pub(in crate::ddp) async fn ends(&mut self) -> Result<()> {
         self.until("the end", |lines| {
             log::steps_of(lines, Event::Done).next().is_some()
         })
