@@ -9,10 +9,15 @@
 //! holds the processes. They are children of the agent, so their PIDs are theirs until they are
 //! reaped.
 
+mod calls;
 mod command;
 mod files;
+pub(crate) mod inherited;
+mod kinds;
 mod memory;
 mod process;
+mod ranks;
+pub(crate) mod wire;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -27,8 +32,11 @@ use crate::sys::{self, Interest, Mask, Watched};
 use crate::target::{Exit, Input, Standbys as Summary};
 use crate::worker;
 
-use files::{Folder, List, Mode, PYTHONPATH};
+use files::{Folder, List, Mode};
 use process::{Fault, Process, State};
+use ranks::{Context, Ranks};
+
+pub(crate) use files::{PYTHONPATH, SHIM, SOCKET};
 
 /// Most modules that are left out. If more would have to be, there are no more standbys.
 const MAX_SKIP: usize = 64;
@@ -46,6 +54,8 @@ pub(crate) struct Standbys {
     watched: Option<Watched>,
     /// The worker's: importing, waiting, or released and not confirmed yet.
     process: Option<Process>,
+    /// Processes that the worker starts through the agent. None: it starts them itself.
+    ranks: Option<Ranks>,
     /// Modules that are not imported ahead.
     skip: Vec<String>,
     /// What the last one that was ready needed, in KiB.
@@ -81,7 +91,12 @@ impl Standbys {
         {
             worker::say(&format!("no standbys: {reason}"));
         }
+        let ranks = match (&folder, &watched) {
+            (Ok((folder, _)), Some(watched)) => Ranks::open(folder, watched).ok(),
+            _ => None,
+        };
         Self {
+            ranks,
             reason: folder.as_ref().err().cloned().unwrap_or_default(),
             folder,
             command: command.to_vec(),
@@ -114,33 +129,64 @@ impl Standbys {
             .iter()
             .filter(|process| matches!(process.state, State::Warming | State::Ready(_)))
             .map(|process| process.pid)
+            .chain(self.ranks.iter().flat_map(Ranks::spared))
     }
 
     /// What to wait for.
     pub(crate) fn interest(&self) -> Option<Interest> {
-        let watched = self.watched.as_ref().filter(|_| self.process.is_some());
+        let watched = self.watched.as_ref();
+        let watched = watched.filter(|_| self.process.is_some() || self.ranks.is_some());
         watched.map(|watched| Interest {
             fd: watched.as_raw_fd(),
             write: false,
         })
     }
 
-    /// When [`Standbys::look`] is due.
+    /// When [`Standbys::look`] or [`Standbys::serve`] is due.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        self.look_at
+        let ranks = self.ranks.as_ref().and_then(Ranks::deadline);
+        [self.look_at, ranks].into_iter().flatten().min()
+    }
+
+    /// The worker is about to be started; nothing is left of the attempt before.
+    pub(crate) fn begin(&mut self, now: Duration) {
+        if let Some(ranks) = &mut self.ranks {
+            ranks.begin(now);
+        }
+    }
+
+    /// Serves the processes that the worker starts through the agent. `running`: it runs, and is not
+    /// being stopped.
+    pub(crate) fn serve(&mut self, now: Duration, running: bool) -> Vec<Input> {
+        let (Ok((folder, _)), Some(watched), Some(ranks)) = (&self.folder, &self.watched, &mut self.ranks)
+        else {
+            return Vec::new();
+        };
+        let state = self.process.as_ref().map(|process| &process.state);
+        let inputs = ranks.serve(&Context {
+            folder,
+            watched,
+            now,
+            running,
+            busy: state == Some(&State::Warming),
+        });
+        if self.look_at.is_none() && ranks.spared().next().is_some() {
+            self.look_at = Some(now + LOOK);
+        }
+        inputs
     }
 
     /// Starts the worker's standby.
     pub(crate) fn warm(&mut self, mask: Mask, now: Duration) -> Option<Input> {
+        if let Some(ranks) = &mut self.ranks {
+            ranks.warm(now);
+        }
         if self.process.is_some() {
             return None;
         }
         let needed = 2 * self.size_kib.unwrap_or(FIRST_GUESS_KIB);
         if memory::room_kib().is_some_and(|room| room < needed) {
-            self.reason = format!(
-                "the container's memory limit leaves less than {} MiB",
-                needed >> 10
-            );
+            self.reason = memory::too_little(needed);
             return Some(Input::StandbyGone { hopeless: false });
         }
         match self.spawn(mask) {
@@ -219,6 +265,9 @@ impl Standbys {
 
     /// What a reaped process was, if it was one of these.
     pub(crate) fn reaped(&mut self, pid: i32, exit: Exit) -> Option<Ended> {
+        if self.ranks.as_mut().is_some_and(|ranks| ranks.reaped(pid, exit)) {
+            return None;
+        }
         let mut process = self.process.take_if(|process| process.pid == pid)?;
         let was_released = process.state == State::Released;
         // What it has said may not have been read yet.
@@ -254,6 +303,9 @@ impl Standbys {
 
     /// Ends what waits. The processes are reaped as all others.
     pub(crate) fn end(&mut self) {
+        if let Some(ranks) = &mut self.ranks {
+            ranks.stop();
+        }
         for pid in self.spared() {
             let _ = sys::kill(pid, libc::SIGKILL);
         }
@@ -271,8 +323,11 @@ impl Standbys {
         if self.look_at.is_none_or(|at| at > now) {
             return;
         }
-        self.look_at = self.process.is_some().then_some(now + LOOK);
         let waits: Vec<i32> = self.spared().collect();
+        self.look_at = (self.process.is_some() || !waits.is_empty()).then_some(now + LOOK);
+        if let Some(ranks) = &self.ranks {
+            ranks.renew_lists();
+        }
         for pid in waits {
             let size = memory::resident_kib(pid);
             if memory::room_kib().is_some_and(|room| room < size) {
@@ -297,12 +352,21 @@ impl Standbys {
             summary.memory_kib = ready.memory_kib;
             summary.modules = ready.modules;
         }
+        if let Some(ranks) = &self.ranks {
+            ranks.add_to(&mut summary);
+        }
         if self.said.as_ref() == Some(&summary) {
             return None;
         }
         self.said = Some(summary.clone());
         Some(Input::Standbys(summary))
     }
+}
+
+/// The variables that make Python, started by `folder`'s shim, note in a list what it imports.
+/// `before`: the value of PYTHONPATH.
+pub(crate) fn learning(folder: &Path, list: i32, before: Option<&OsStr>) -> [(&'static str, OsString); 2] {
+    files::variables(folder, Mode::Run, list, before)
 }
 
 fn prepare(dir: &Path, command: &[OsString]) -> Result<(Folder, List), String> {

@@ -4,8 +4,8 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::sys;
@@ -25,6 +25,12 @@ const FILES: [(&str, &str); 4] = [
 ];
 /// What a list of modules begins with: its form, and that it is empty.
 const EMPTY_LIST: [u8; 8] = *b"LSK1\0\0\0\0";
+/// Longest list of modules.
+const LONGEST_LIST: usize = 256 << 10;
+/// In the hook's folder: by this name the worker starts ranks, and calls this program.
+pub(crate) const SHIM: &str = "python";
+/// In the hook's folder: where the agent takes the calls of [`SHIM`].
+pub(crate) const SOCKET: &str = "ranks";
 /// Where Python looks for modules first.
 pub(crate) const PYTHONPATH: &str = "PYTHONPATH";
 /// Tells the hook what to do; it removes it before anything else runs.
@@ -45,19 +51,50 @@ pub(super) struct Folder(PathBuf);
 
 /// The modules that attempts have imported, in memory that they and standbys share with the agent.
 #[derive(Debug)]
-pub(super) struct List(OwnedFd);
+pub(super) struct List(File);
 
 impl List {
     pub(super) fn new() -> io::Result<Self> {
         let memory = sys::memory(c"lockstep-modules")?;
         let mut file = File::from(memory);
         file.write_all(&EMPTY_LIST)?;
-        Ok(Self(file.into()))
+        Ok(Self(file))
+    }
+
+    /// Another with the same modules.
+    pub(super) fn copy(&self) -> io::Result<Self> {
+        let copy = Self::new()?;
+        copy.renew(self)?;
+        Ok(copy)
+    }
+
+    /// Takes over the modules of `other`, which nobody writes to this one.
+    pub(super) fn renew(&self, other: &Self) -> io::Result<()> {
+        let (from, to) = (other.read()?, self.read()?);
+        if from != to
+            && let Some((header, modules)) = from.split_at_checked(EMPTY_LIST.len())
+        {
+            // What the header counts is there first.
+            self.0.write_all_at(modules, header.len() as u64)?;
+            self.0.write_all_at(header, 0)?;
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> io::Result<Vec<u8>> {
+        let length = self.0.metadata()?.len();
+        let mut text = vec![0; usize::try_from(length).unwrap_or(LONGEST_LIST).min(LONGEST_LIST)];
+        self.0.read_exact_at(&mut text, 0)?;
+        Ok(text)
     }
 
     /// Its descriptor, which the hook needs to inherit.
     pub(super) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -88,6 +125,10 @@ impl Folder {
         Ok(Self(folder))
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// The variables that make Python load the hook in this mode: all others stay as they are.
     /// `before`: the value of PYTHONPATH.
     pub(super) fn variables(
@@ -96,19 +137,29 @@ impl Folder {
         list: &List,
         before: Option<&OsStr>,
     ) -> [(&'static str, OsString); 2] {
-        let mut path = self.0.clone().into_os_string();
-        if let Some(before) = before.filter(|before| !before.is_empty()) {
-            path.push(":");
-            path.push(before);
-        }
-        let (mode, socket, skip) = match mode {
-            Mode::Run => ("run", -1, String::new()),
-            Mode::Wait { socket, skip } => ("wait", socket, skip.join(",")),
-        };
-        let had = u8::from(before.is_some());
-        let hook = format!("1;{mode};{};{socket};{had};{skip}", list.fd());
-        [(PYTHONPATH, path), (HOOK, hook.into())]
+        variables(&self.0, mode, list.fd(), before)
     }
+}
+
+/// See [`Folder::variables`]; the list by its descriptor.
+pub(super) fn variables(
+    folder: &Path,
+    mode: Mode<'_>,
+    list: RawFd,
+    before: Option<&OsStr>,
+) -> [(&'static str, OsString); 2] {
+    let mut path = folder.as_os_str().to_owned();
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        path.push(":");
+        path.push(before);
+    }
+    let (mode, socket, skip) = match mode {
+        Mode::Run => ("run", -1, String::new()),
+        Mode::Wait { socket, skip } => ("wait", socket, skip.join(",")),
+    };
+    let had = u8::from(before.is_some());
+    let hook = format!("1;{mode};{list};{socket};{had};{skip}");
+    [(PYTHONPATH, path), (HOOK, hook.into())]
 }
 
 #[cfg(test)]
@@ -168,5 +219,15 @@ mod tests {
         );
         let [(_, path), (_, text)] = folder.variables(Mode::Run, &list, Some(OsStr::new("")));
         assert_eq!((path, text), (hook, format!("1;run;{fd};-1;1;").into()));
+    }
+
+    #[test]
+    fn a_copy_of_a_list_follows_it() {
+        let list = List::new().unwrap();
+        let copy = list.copy().unwrap();
+        assert_eq!(copy.read().unwrap(), EMPTY_LIST);
+        list.0.write_all_at(b"LSK1\x03\0\0\0os\n", 0).unwrap();
+        copy.renew(&list).unwrap();
+        assert_eq!(copy.read().unwrap(), b"LSK1\x03\0\0\0os\n");
     }
 }

@@ -2,9 +2,12 @@
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
+
+use crate::sys;
 
 /// Longest message of a standby that is read, in bytes.
 const MAX_MESSAGE: usize = 1024;
@@ -105,6 +108,15 @@ impl Process {
         &mut self,
         changes: impl IntoIterator<Item = (&'a OsStr, Option<&'a OsStr>)>,
     ) -> bool {
+        self.release_with(changes, &[])
+    }
+
+    /// The same, with other standard streams.
+    pub(super) fn release_with<'a>(
+        &mut self,
+        changes: impl IntoIterator<Item = (&'a OsStr, Option<&'a OsStr>)>,
+        streams: &[BorrowedFd<'_>],
+    ) -> bool {
         let mut message = b"start".to_vec();
         for (name, value) in changes {
             message.push(0);
@@ -114,7 +126,7 @@ impl Process {
                 message.extend_from_slice(value.as_bytes());
             }
         }
-        let sent = self.socket.send(&message).is_ok_and(|sent| sent == message.len());
+        let sent = sys::send(self.socket.as_fd(), &message, streams).is_ok();
         if sent {
             self.state = State::Released;
         }
@@ -162,7 +174,6 @@ fn parse(message: &[u8]) -> Option<Message> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys;
 
     fn process() -> (Process, UnixDatagram) {
         let (ours, theirs) = sys::pair().unwrap();
