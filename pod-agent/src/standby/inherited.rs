@@ -21,8 +21,9 @@ const LINES: [&str; 12] = [
 ];
 /// Field of `/proc/<pid>/stat` with the nice value, counted after the name.
 const NICE: usize = 16;
-/// SIGPIPE, which std ignores in every program.
-const PIPE: u64 = 1 << (libc::SIGPIPE - 1);
+/// Signals that a program cannot have inherited: SIGPIPE, which std ignores here, and two that the C
+/// library keeps for itself.
+const OUR_OWN: u64 = 1 << (libc::SIGPIPE - 1) | 0b11 << 31;
 
 /// What this process has inherited, as a text to compare; none if it cannot be read.
 pub(crate) fn own() -> Option<String> {
@@ -59,7 +60,7 @@ fn usual(status: &str) -> Option<String> {
             .map(str::trim)
     };
     let mask = |name: &str| u64::from_str_radix(field(name)?, 16).ok();
-    let usual = mask("SigBlk:")? == 0 && mask("SigIgn:")? & !PIPE == 0;
+    let usual = mask("SigBlk:")? == 0 && mask("SigIgn:")? & !OUR_OWN == 0;
     let umask = u32::from_str_radix(field("Umask:")?, 8).ok()?;
     usual.then(|| umask.to_string())
 }
@@ -117,7 +118,7 @@ mod tests {
         let status = |blocked: &str, ignored: &str| {
             format!("Name:\tx\nUmask:\t0027\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\n")
         };
-        assert_eq!(usual(&status("0", "0000000000001000")).as_deref(), Some("23"));
+        assert_eq!(usual(&status("0", "0000000180001000")).as_deref(), Some("23"));
         assert_eq!(usual(&status("0", "1")), None);
         assert_eq!(usual(&status("4000", "0")), None);
         assert_eq!(usual("SigBlk:\t0\n"), None);

@@ -28,6 +28,7 @@ pub(crate) struct Setup {
     own_namespace: bool,
     stuck_log: bool,
     heartbeat: bool,
+    standby: bool,
 }
 
 /// A running agent. Dropped, it is killed with its whole namespace.
@@ -81,6 +82,7 @@ pub(crate) fn command(worker: &[&str]) -> Setup {
         own_namespace: true,
         stuck_log: false,
         heartbeat: false,
+        standby: false,
     }
 }
 
@@ -117,6 +119,12 @@ impl Setup {
     /// Lets the worker give heartbeats.
     pub(crate) fn with_heartbeat(mut self) -> Self {
         self.heartbeat = true;
+        self
+    }
+
+    /// Keeps a standby, if the worker can have one. Its folder is one of the container's own.
+    pub(crate) fn with_standby(mut self) -> Self {
+        self.standby = true;
         self
     }
 
@@ -162,6 +170,12 @@ impl Setup {
             .args(["--container", "worker", "--container-id", "c1"]);
         if self.heartbeat {
             unshare.arg("--heartbeat").arg(dir.path().join("beat"));
+        }
+        if self.standby {
+            let place = dir.path().join("standby");
+            fs::create_dir(&place).expect("mkdir");
+            fs::set_permissions(&place, Permissions::from_mode(0o1777)).expect("chmod");
+            unshare.arg("--standby").arg(place);
         }
         unshare.arg("--");
         unshare
