@@ -321,6 +321,7 @@ impl Ranks {
             .envs(hook)
             .process_group(0);
         sys::hand_over(&mut command, Mask::none(), false);
+        sys::close_others(&mut command);
         for fd in [read.fd(), theirs.as_raw_fd()] {
             sys::keep_open(&mut command, fd);
         }

@@ -3,6 +3,8 @@
 use std::fs::OpenOptions;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use super::{Mask, check, kill};
 
@@ -16,6 +18,19 @@ impl Mask {
             Self(set.assume_init())
         }
     }
+}
+
+/// Lets the command inherit no descriptor of this process but the standard streams, and those that it
+/// is told to keep after this.
+pub(crate) fn close_others(command: &mut Command) {
+    let close = || {
+        // SAFETY: called between fork and exec: one async-signal-safe call. Before Linux 5.11 it does
+        // nothing; then the command has what the container's first process was given.
+        let _ = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+        Ok(())
+    };
+    // SAFETY: the closure keeps to what is allowed between fork and exec, see above.
+    unsafe { command.pre_exec(close) };
 }
 
 /// Lets go of the standard streams, so that a pipe ends with the process that this one stands for.

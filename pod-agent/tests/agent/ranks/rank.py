@@ -33,7 +33,7 @@ def descriptors():
                 found[number] = os.readlink("/proc/self/fd/" + number).split(":")[0]
             except OSError:
                 pass
-    return sorted(number for number, target in found.items() if not target.endswith("/fd"))
+    return sorted(item for item in found.items() if not item[1].endswith("/fd"))
 
 
 os.write(2, b"a line of " + NAME.encode() + b"\n")

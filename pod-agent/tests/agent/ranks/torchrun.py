@@ -18,7 +18,7 @@ def tell(name, text):
 
 
 def start(rank):
-    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "OMP_NUM_THREADS": 1, "TORCHELASTIC_RUN_ID": attempt}
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "OMP_NUM_THREADS": 1, "TORCHELASTIC_RUN_ID": "run " + attempt}
     with open("out.%s.%d" % (attempt, rank), "w") as out:
         ranks[rank] = subprocess.Popen(
             [os.getenv("PYTHON_EXEC", sys.executable), "-u", "rank.py", "a b", ""],
