@@ -17,6 +17,7 @@ mod kinds;
 mod memory;
 mod process;
 mod ranks;
+mod warming;
 pub(crate) mod wire;
 
 use std::env;
@@ -155,8 +156,8 @@ impl Standbys {
         }
     }
 
-    /// Serves the processes that the worker starts through the agent. `running`: it runs, and is not
-    /// being stopped.
+    /// Serves the processes that the worker starts through the agent. `running`: it runs, and is
+    /// not being stopped.
     pub(crate) fn serve(&mut self, now: Duration, running: bool) -> Vec<Input> {
         let (Ok((folder, _)), Some(watched), Some(ranks)) = (&self.folder, &self.watched, &mut self.ranks)
         else {

@@ -11,7 +11,7 @@ use crate::sys::{self, Interest};
 use crate::target::{Exit, Source};
 
 use super::command;
-use super::kinds::Program;
+use super::kinds::{MAX_RANKS, Program};
 use super::process::State;
 use super::ranks::{Caller, Cold, Context, Ranks, Release, Stage, said};
 use super::wire::{self, Answer, Call, MAX_MESSAGE};
@@ -33,7 +33,10 @@ enum Heard {
 impl Ranks {
     /// Takes new callers. Those of other users, and those that are too many, are hung up on.
     pub(super) fn accept(&mut self, context: &Context<'_>) {
-        while let Ok(socket) = sys::accept(&self.listener) {
+        for _ in 0..MAX_RANKS {
+            let Ok(socket) = sys::accept(&self.listener) else {
+                return;
+            };
             let peer = sys::peer(socket.as_fd());
             let Some(peer) = peer
                 .ok()
@@ -118,7 +121,8 @@ impl Ranks {
         }
     }
 
-    /// Answers a call: by the release of a standby, or by letting the caller run the program itself.
+    /// Answers a call: by the release of a standby, or by letting the caller run the program
+    /// itself.
     fn take_call(&mut self, at: usize, text: &[u8], streams: &[OwnedFd], context: &Context<'_>) {
         let call = Call::decode(text).filter(|_| streams.len() == 3 && context.running);
         let Some((kind, call)) = call.and_then(|call| Some((self.kind_of(&call)?, call))) else {
@@ -222,8 +226,10 @@ impl Ranks {
                 if learns {
                     kind.learner = Some(number);
                 }
+                let pid = caller.pid;
                 self.cold.push(Cold {
                     number,
+                    pid,
                     kind: id,
                     process,
                 });

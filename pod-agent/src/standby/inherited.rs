@@ -21,8 +21,8 @@ const LINES: [&str; 12] = [
 ];
 /// Field of `/proc/<pid>/stat` with the nice value, counted after the name.
 const NICE: usize = 16;
-/// Signals that a program cannot have inherited: SIGPIPE, which std ignores here, and two that the C
-/// library keeps for itself.
+/// Signals that a program cannot have inherited: SIGPIPE, which std ignores here, and two that the
+/// C library keeps for itself.
 const OUR_OWN: u64 = 1 << (libc::SIGPIPE - 1) | 0b11 << 31;
 
 /// What this process has inherited, as a text to compare; none if it cannot be read.

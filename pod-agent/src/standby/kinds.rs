@@ -132,7 +132,7 @@ impl Kinds {
         }
     }
 
-    /// A standby of this kind has ended before it was released; `fault`: why, as far as it is known.
+    /// A standby of this kind has ended before it was released; `fault`: why, if that is known.
     pub(super) fn failed(&mut self, id: u32, now: Duration, fault: Option<&Fault>) {
         let Some(kind) = self.get(id) else { return };
         kind.again = (kind.again * 2).clamp(AGAIN.0, AGAIN.1);
@@ -151,8 +151,8 @@ impl Kinds {
         }
     }
 
-    /// The kind of the next standby, and when it may be started. `waiting`: how many of a kind there
-    /// are.
+    /// The kind of the next standby, and when it may be started. `waiting`: how many of a kind
+    /// there are.
     pub(super) fn next(&self, waiting: impl Fn(u32) -> usize) -> Option<(Duration, u32)> {
         let all: usize = self.known.iter().map(|kind| waiting(kind.id)).sum();
         self.known

@@ -1,8 +1,8 @@
 //! Ranks: processes that the worker, a launcher such as torchrun, starts through the agent, and
 //! their standbys.
 //!
-//! The hook has torchrun start ranks by a program in the hook's folder, which is this one (see
-//! [`crate::shim`]). It calls the agent. If a standby is ready, that becomes the rank, as a child of
+//! The hook has torchrun start ranks by a program in the hook's folder, which is this one by the
+//! name `python`. It calls the agent. If a standby is ready, that becomes the rank, as a child of
 //! the agent, and the caller stands in for it. Else the caller becomes the rank itself, as without
 //! the agent.
 //!
@@ -16,28 +16,23 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixDatagram, UnixListener};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::sys::{self, Mask, Watched};
+use crate::sys::{self, Watched};
 use crate::target::{Exit, Input, Source, Standbys as Summary};
 
-use super::files::{Folder, List, Mode, PYTHONPATH, SHIM, SOCKET};
+use super::files::{Folder, List, SHIM, SOCKET};
+use super::inherited;
 use super::kinds::{Kinds, MAX_RANKS};
 use super::process::{Fault, Process, State};
 use super::wire::Environment;
-use super::{FIRST_GUESS_KIB, inherited, memory};
 
 /// How long an attempt runs before kinds that it has not had are given up.
 const SETTLED: Duration = Duration::from_secs(30);
-/// How long one standby may import before the next begins all the same.
-const HUNG: Duration = Duration::from_secs(60);
-
 /// The ranks of one worker, and their standbys.
 #[derive(Debug)]
 pub(super) struct Ranks {
@@ -59,9 +54,9 @@ pub(super) struct Ranks {
     pub(super) reason: String,
     pub(super) now: Duration,
     /// Since when standbys may be started in this attempt.
-    warmed: Option<Duration>,
+    pub(super) warmed: Option<Duration>,
     /// When the attempt has shown which ranks it has.
-    settles: Option<Duration>,
+    pub(super) settles: Option<Duration>,
     /// When [`Ranks::serve`] is due, whatever happens.
     wake: Option<Duration>,
 }
@@ -75,7 +70,7 @@ pub(super) struct Waiting {
     pub(super) environment: Rc<Environment>,
     /// A list of its own. Only one of a kind has the kind's: as a rank it adds to it.
     pub(super) list: Option<List>,
-    since: Duration,
+    pub(super) since: Duration,
 }
 
 /// A process that stands in for a rank, or is about to become it.
@@ -121,6 +116,8 @@ pub(super) struct Release {
 pub(super) struct Cold {
     pub(super) number: u64,
     pub(super) kind: u32,
+    /// Its own as long as the process has not ended.
+    pub(super) pid: i32,
     pub(super) process: OwnedFd,
 }
 
@@ -230,119 +227,6 @@ impl Ranks {
                 && let Some(kind) = self.kinds.get(waiting.kind)
             {
                 kind.size_kib = Some(ready.memory_kib);
-            }
-        }
-    }
-
-    /// The attempt has run for long enough to know its ranks: what it has no use for is ended.
-    fn settle(&mut self) {
-        self.settles = None;
-        self.warm(self.now);
-        let mut kept = Vec::new();
-        // Those that are ready first.
-        let mut order: Vec<&Waiting> = self.waiting.iter().collect();
-        order.sort_by_key(|waiting| !matches!(waiting.process.state, State::Ready(_)));
-        for waiting in order {
-            let alike = kept.iter().filter(|kind| **kind == waiting.kind).count();
-            if alike < self.kinds.wanted(waiting.kind) {
-                kept.push(waiting.kind);
-            } else {
-                let _ = sys::kill(waiting.process.pid, libc::SIGKILL);
-            }
-        }
-        self.kinds.forget();
-    }
-
-    /// Starts one standby, if one is wanted and no other imports. When to look again.
-    fn start_next(&mut self, context: &Context<'_>) -> Option<Duration> {
-        let now = self.now;
-        let since = self.warmed.filter(|_| context.running)?;
-        let count = |id| self.waiting.iter().filter(|waiting| waiting.kind == id).count();
-        let (at, id) = self.kinds.next(count)?;
-        let busy = self
-            .waiting
-            .iter()
-            .filter(|waiting| waiting.process.state == State::Warming)
-            .map(|waiting| waiting.since)
-            .chain(context.busy.then_some(since));
-        let free = busy.map(|since| since + HUNG).filter(|at| *at > now).max();
-        let at = free.unwrap_or(at).max(at);
-        if at > now {
-            return Some(at);
-        }
-        match self.start(id, context) {
-            Ok(waiting) => {
-                self.waiting.push(waiting);
-                self.reason.clear();
-                Some(now + HUNG)
-            }
-            Err(why) => {
-                self.reason = why;
-                self.kinds.failed(id, now, None);
-                // Another kind may be due at once.
-                Some(now)
-            }
-        }
-    }
-
-    fn start(&mut self, id: u32, context: &Context<'_>) -> Result<Waiting, String> {
-        let failed = |error: io::Error| format!("cannot start a standby: {error}");
-        let shared = self
-            .waiting
-            .iter()
-            .any(|waiting| waiting.kind == id && waiting.list.is_none());
-        let kind = self.kinds.get(id).ok_or_else(String::new)?;
-        let needed = 2 * kind.size_kib.unwrap_or(FIRST_GUESS_KIB);
-        if memory::room_kib().is_some_and(|room| room < needed) {
-            return Err(memory::too_little(needed));
-        }
-        let list = if shared {
-            Some(kind.list.copy().map_err(failed)?)
-        } else {
-            None
-        };
-        let (ours, theirs) = sys::pair().map_err(failed)?;
-        let mode = Mode::Wait {
-            socket: theirs.as_raw_fd(),
-            skip: &kind.skip,
-        };
-        let read = list.as_ref().unwrap_or(&kind.list);
-        let before = kind.environment.get(PYTHONPATH.as_ref() as &std::ffi::OsStr);
-        let hook = context
-            .folder
-            .variables(mode, read, before.map(OsString::as_os_str));
-        let mut words = kind.program.command.iter();
-        let mut command = Command::new(words.next().ok_or_else(String::new)?);
-        command
-            .args(words)
-            .current_dir(&kind.program.folder)
-            .env_clear()
-            .envs(kind.environment.iter())
-            .envs(hook)
-            .process_group(0);
-        sys::hand_over(&mut command, Mask::none(), false);
-        sys::close_others(&mut command);
-        for fd in [read.fd(), theirs.as_raw_fd()] {
-            sys::keep_open(&mut command, fd);
-        }
-        context.watched.watch(ours.as_fd()).map_err(failed)?;
-        let child = command.spawn().map_err(failed)?;
-        Ok(Waiting {
-            kind: id,
-            process: Process::new(child.id().cast_signed(), ours),
-            environment: Rc::clone(&kind.environment),
-            list,
-            since: self.now,
-        })
-    }
-
-    /// Passes on what has been learnt to the standbys that have a list of their own.
-    pub(super) fn renew_lists(&self) {
-        for waiting in &self.waiting {
-            let kind = self.kinds.iter().find(|kind| kind.id == waiting.kind);
-            if let (Some(kind), Some(list)) = (kind, &waiting.list) {
-                // It imports what it knows of.
-                let _ = list.renew(&kind.list);
             }
         }
     }

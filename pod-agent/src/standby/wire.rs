@@ -3,7 +3,7 @@
 //! ```text
 //!   stand-in                                   agent
 //!   Call, and three standard streams ──────>
-//!                             <────── cold, and perhaps a list of modules: it runs the program itself
+//!                             <────── cold, perhaps with a list: it runs the program itself
 //!                             <────── started: a standby is the rank, and the stand-in waits
 //!   signal N ──────>                           passed on to the rank
 //!                             <────── code N, or killed N: how the rank has ended

@@ -23,8 +23,8 @@ pub(crate) fn pair() -> io::Result<(UnixDatagram, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Memory that other processes can share, by its descriptor. It does not outlive an exec unless that
-/// is asked for.
+/// Memory that other processes can share, by its descriptor. It does not outlive an exec unless
+/// that is asked for.
 pub(crate) fn memory(name: &CStr) -> io::Result<OwnedFd> {
     // SAFETY: `name` is live during the call; the descriptor that it returns is owned by nothing
     // else.

@@ -20,12 +20,12 @@ impl Mask {
     }
 }
 
-/// Lets the command inherit no descriptor of this process but the standard streams, and those that it
-/// is told to keep after this.
+/// Lets the command inherit no descriptor of this process but the standard streams, and those that
+/// it is told to keep after this.
 pub(crate) fn close_others(command: &mut Command) {
     let close = || {
-        // SAFETY: called between fork and exec: one async-signal-safe call. Before Linux 5.11 it does
-        // nothing; then the command has what the container's first process was given.
+        // SAFETY: called between fork and exec: one async-signal-safe call. Before Linux 5.11 it
+        // does nothing; then the command has what the container's first process was given.
         let _ = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
         Ok(())
     };
