@@ -141,7 +141,7 @@ fn receive(agent: &UnixDatagram, text: &mut [u8]) -> io::Result<(usize, Vec<Owne
 /// Passes signals on to the rank, and ends as it does.
 fn stand_in(agent: &UnixDatagram, signals: &Signals) -> ExitCode {
     sys::let_go_of_streams();
-    let own = sys::peer(agent.as_fd()).map_or(0, |peer| peer.pid);
+    let own = sys::peer(agent.as_fd()).map_or(-1, |peer| peer.pid);
     loop {
         let interests =
             [agent.as_raw_fd(), signals.as_raw_fd()].map(|fd| Some(Interest { fd, write: false }));

@@ -103,17 +103,19 @@ impl Job {
         })
     }
 
-    fn restart(&mut self) {
+    /// How many processes of the attempt before had been started from standbys.
+    fn restart(&mut self) -> u32 {
         self.attempt += 1;
         self.orders = 0;
         let Target { grace_ms, .. } = stop_hard(self.attempt);
         self.daemon.send(asked(stop_hard(self.attempt)));
-        self.daemon.until(Phase::Parked, self.attempt);
+        let parked = self.daemon.until(Phase::Parked, self.attempt);
         self.daemon.send(asked(Target {
             grace_ms,
             ..release(self.attempt)
         }));
         self.daemon.until(Phase::Running, self.attempt);
+        parked.starts.map_or(0, |starts| starts.standby)
     }
 
     fn name(&self, what: &str, rank: u32) -> String {

@@ -31,40 +31,65 @@ fn a_stand_in_that_is_killed_takes_its_rank_along() {
 
 #[test]
 fn no_kill_at_any_moment_makes_it_hang_or_leaves_something() {
-    const RANKS: u32 = 3;
-    let mut random = Random(11);
-    let mut job = Job::start(Way::Hooked, RANKS, false);
-    for _ in 0..12 {
-        // Whatever comes up is killed now and then: stand-ins, standbys, ranks.
-        let kills = random.below(6);
-        for _ in 0..kills {
-            std::thread::sleep(std::time::Duration::from_millis(random.below(120) as u64));
-            let found: Vec<Process> = job
-                .rig
-                .others()
-                .into_iter()
-                .filter(|process| !process.zombie && process.command.contains("rank.py"))
-                .collect();
-            if !found.is_empty() {
-                kill_inner(&job.rig, found[random.below(found.len())].inner);
-            }
-        }
-        if random.below(2) == 0 {
-            std::thread::sleep(std::time::Duration::from_millis(random.below(1500) as u64));
-        }
-        job.restart();
+    for seed in seeds() {
+        storm(seed);
     }
-    // Undisturbed, everything runs.
+}
+
+/// Other seeds can be named, for a longer search.
+fn seeds() -> Vec<u64> {
+    let named = std::env::var("RANKS_SEEDS").unwrap_or_else(|_| "11".to_owned());
+    named
+        .split(',')
+        .map(|seed| seed.parse().expect("a number"))
+        .collect()
+}
+
+fn storm(seed: u64) {
+    const RANKS: u32 = 3;
+    const ROUNDS: u32 = 6;
+    let mut random = Random(seed);
+    let mut job = Job::start(Way::Hooked, RANKS, false);
+    let mut from_standbys = 0;
+    for round in 0..ROUNDS {
+        // Undisturbed, everything runs, and all is ready for the next attempt.
+        job.await_up(RANKS);
+        job.await_standbys(1 + RANKS);
+        job.restart();
+        // Stand-ins, ranks, and standbys that are just being released.
+        for _ in 0..random.below(6) {
+            std::thread::sleep(std::time::Duration::from_millis(random.below(40) as u64));
+            kill_one(&job, &mut random);
+        }
+        if round + 1 == ROUNDS {
+            // Standbys that wait, too: until the next attempt there are no others.
+            std::thread::sleep(std::time::Duration::from_millis(random.below(3000) as u64));
+            kill_one(&job, &mut random);
+        }
+        from_standbys += job.restart();
+    }
+    assert!(
+        from_standbys > ROUNDS,
+        "{from_standbys} from standbys, seed {seed}"
+    );
     job.await_up(RANKS);
     job.attempt += 1;
     job.daemon.send(asked(stop_hard(job.attempt)));
     job.daemon.until(Phase::Parked, job.attempt);
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", job.rig.agent()))
+        .expect("fd")
+        .count();
+    assert!(descriptors < 30, "{descriptors}, seed {seed}");
     let waiting = job.rig.others();
-    assert!(
-        waiting
-            .iter()
-            .all(|process| !process.command.contains("/hook/python")),
-        "{waiting:?}"
-    );
-    assert!(waiting.len() <= 1 + RANKS as usize, "{waiting:?}");
+    assert!(waiting.len() <= 1 + RANKS as usize, "{waiting:?}, seed {seed}");
+    assert_eq!(job.shims(), [], "seed {seed}");
+}
+
+/// Kills a process of some rank, or a standby of one.
+fn kill_one(job: &Job, random: &mut Random) {
+    let mut found = job.rig.others();
+    found.retain(|process| !process.zombie && process.command.contains("rank.py"));
+    if !found.is_empty() {
+        kill_inner(&job.rig, found[random.below(found.len())].inner);
+    }
 }
