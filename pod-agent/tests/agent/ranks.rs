@@ -256,6 +256,33 @@ fn a_rank_sees_what_it_would_see_without_the_agent() {
 }
 
 #[test]
+fn only_the_rank_leaves_a_core_dump() {
+    let dumps = |job: &Job| {
+        let files = fs::read_dir(job.rig.dir.path()).expect("the folder");
+        let names = files.map(|file| file.expect("a file").file_name());
+        names
+            .filter(|name| name.to_string_lossy().starts_with("core"))
+            .count()
+    };
+    // Where the kernel puts them elsewhere, there is none for either.
+    let mut found = Vec::new();
+    for way in [Way::Plain, Way::Hooked] {
+        let mut job = Job::under(way, 1, false, &["prlimit", "--core=unlimited"]);
+        job.await_up(1);
+        if way == Way::Hooked {
+            job.await_standbys(2);
+            assert_eq!(job.restart(), 0);
+            job.await_up(1);
+            assert_eq!(job.shims().len(), 1);
+        }
+        job.tell(0, "os.abort()");
+        assert_eq!(job.end(0), "-6");
+        found.push(dumps(&job));
+    }
+    assert_eq!(found[0], found[1]);
+}
+
+#[test]
 fn signals_of_the_launcher_reach_the_rank() {
     let handler = "
 def on(number, frame):
