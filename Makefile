@@ -132,6 +132,10 @@ demo-ddp: install ## Train with PyTorch, kill ranks, in place and with Recreate;
 	$(TARGET)/debug/lockstep-bench ddp
 	python3 examples/pytorch-ddp/plot.py $(TARGET)/bench/ddp.json docs/images/pytorch-ddp.svg
 
+.PHONY: bench-warm
+bench-warm: install ## Train with PyTorch, and kill ranks with standbys ready and without, in turn; writes target/bench/warm.json
+	$(TARGET)/debug/lockstep-bench warm
+
 .PHONY: cluster-up
 cluster-up: testbed ## Bring a real cluster up on this machine (NODES=1), or use the one that is up
 	@$(TESTBED) up --nodes $(NODES)
@@ -210,6 +214,10 @@ docs: ## Check the links, commands and words of the documentation, and that its 
 .PHONY: python-test
 python-test: deps ## Build the Python client, install its wheel, check its types and run its tests
 	clients/python/test $(TARGET)/python
+
+.PHONY: hook-test
+hook-test: ## Run programs with the hook of standbys and without, in every Python that there is, and compare
+	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --start-directory pod-agent/hook/tests
 
 .PHONY: chart
 chart: testbed ## Check the Helm chart, with its alert rules and dashboard

@@ -29,6 +29,8 @@ VALUES = {
     ("lockstep_restart_phase_seconds", "level"): [("core/src/jobset/in_place.rs", "impl RestartLevel")],
     ("lockstep_restart_phase_seconds", "phase"): [("src/controllers/restart/phases.rs", "fn phases"), ("src/controllers/restart/phases.rs", "fn total")],
     ("lockstep_replacement_pods", "result"): [("src/controllers/restart/metrics.rs", "fn pod")],
+    ("lockstep_standbys", "state"): [("src/controllers/restart/metrics/standbys.rs", "fn show")],
+    ("lockstep_worker_starts", "kind"): [("src/controllers/restart/metrics/standbys.rs", "fn count")],
     ("lockstep_hub_refusals", "reason"): [
         ("src/hub/protocol.rs", "impl HandshakeError"),
         ("src/hub/auth.rs", "fn reason"),

@@ -104,6 +104,7 @@ async fn start(handle: &Handle, worker: usize, index: usize, tally: &Arc<Tally>)
         index: u32::try_from(index)?,
         supervised: [names::CONTAINER.to_owned()].into(),
         started_again: true,
+        wants_standbys: false,
     };
     let sandbox = names::container_id(worker).into();
     handle.tell(Input::PodStarted(sandbox, pod)).await?;

@@ -162,7 +162,7 @@ impl Group {
                     observation.renew(&self.link, written);
                 },
                 () = until(out.wake_at.map(|at| clock.instant(at))) => {}
-                () = observation.until_step_due(&self.link, took) => {}
+                _ = observation.until_step_due(&self.link, took) => {}
             }
             observation.listen(&self.link);
         }

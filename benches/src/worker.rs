@@ -146,6 +146,8 @@ impl Worker {
             needs_host_kill: false,
             host_kill_before: None,
             heartbeat: Heartbeat::Well,
+            starts: None,
+            standbys: None,
         };
         let state = Input::State(self.id.clone(), self.link, state);
         self.handle.tell(state).await

@@ -14,7 +14,7 @@ use lockstep_control_plane::api::platform::{Replica, StatusPage};
 use lockstep_control_plane::controllers::restart::{Board, Post, Snapshot};
 use lockstep_core::restart::{
     Announcement, Cause, Exit, Generation, Heartbeat, Identity, Incarnation, Observed, Phase, PodFact,
-    Reason, Report, RestartLevel, Scope, Timeline, UnixNanos, Worker,
+    Reason, Report, RestartLevel, Scope, StandbyReport, Standbys, Starts, Timeline, UnixNanos, Worker,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -61,6 +61,10 @@ struct Group {
     /// Phases of workers that do not run, by `JOB/INDEX`.
     #[serde(default)]
     but: BTreeMap<String, String>,
+    /// How many standbys are ready and wanted, by `JOB/INDEX`, of workers that were started from
+    /// one.
+    #[serde(default)]
+    standbys: BTreeMap<String, (u32, u32)>,
     cause: Option<Why>,
 }
 
@@ -126,6 +130,22 @@ fn phase(name: &str) -> Option<Phase> {
     })
 }
 
+fn standby((ready, wanted): (u32, u32)) -> StandbyReport {
+    StandbyReport {
+        starts: Some(Starts {
+            standby: wanted,
+            cold: 0,
+            ahead_ms: 1234,
+        }),
+        standbys: Some(Standbys {
+            wanted,
+            ready,
+            reason: "memory is short".to_owned(),
+            ..Standbys::default()
+        }),
+    }
+}
+
 fn state(name: &str) -> &'static str {
     let known = [
         "Recovering",
@@ -184,6 +204,7 @@ impl Group {
 
     fn add(&self, observed: &mut Observed, stage: &Stage, identity: Identity, generation: Generation) {
         let place = identity.place();
+        let standby = self.standbys.get(&place).map(|standbys| standby(*standbys));
         let phase = phase(self.but.get(&place).map_or("Running", String::as_str));
         let pod = PodFact {
             uid: format!("uid of {place}"),
@@ -208,6 +229,7 @@ impl Group {
                 since: before(5),
                 heartbeat: Heartbeat::Well,
                 released_at: None,
+                standby: standby.map(Arc::new),
             };
             observed.reports.insert(incarnation, report);
         }

@@ -16,6 +16,9 @@ const SUPERVISE: &str = "lockstep.dev/supervise";
 /// Annotation, with its value, on pods whose workers the kubelet starts again: the daemon may stop
 /// workers without their agent there.
 const STOP_WITHOUT_AGENT: (&str, &str) = ("lockstep.dev/stop-without-agent", "true");
+/// Annotation, with its value, on pods whose agents start interpreters ahead. Any other value asks
+/// for none.
+const STANDBY: (&str, &str) = ("lockstep.dev/standby", "python");
 const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -97,6 +100,10 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWork
             .then_some(value)
             .ok_or(NotAWorker::TooLong(key))
     };
+    let says = |(key, expected): (&str, &str)| {
+        let value = metadata.annotations.get(key);
+        value.is_some_and(|value| value == expected)
+    };
     let index = find(INDEX)?;
     let supervised: BTreeSet<String> = find(SUPERVISE)?
         .split(',')
@@ -112,10 +119,8 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWork
         job: find(JOB_NAME)?.clone(),
         index: index.parse().map_err(|_| NotAWorker::BadIndex)?,
         supervised,
-        started_again: metadata
-            .annotations
-            .get(STOP_WITHOUT_AGENT.0)
-            .is_some_and(|value| value == STOP_WITHOUT_AGENT.1),
+        started_again: says(STOP_WITHOUT_AGENT),
+        wants_standbys: says(STANDBY),
     })))
 }
 
@@ -171,6 +176,34 @@ mod tests {
         );
         let plain = [(IN_PLACE, PLAIN), ASKS[1]];
         assert_eq!(recognised(&identity, &plain), Ok(Some(InPlacePod::Plain(pod))));
+    }
+
+    #[test]
+    fn standbys_are_for_pods_that_ask_for_python() {
+        let long = "python,".repeat(1 << 16);
+        for (value, expected) in [
+            (Some("python"), true),
+            (None, false),
+            (Some("none"), false),
+            (Some(""), false),
+            (Some("Python"), false),
+            (Some("python,ruby"), false),
+            (Some(long.as_str()), false),
+        ] {
+            let mut annotations = ASKS.to_vec();
+            annotations.extend([(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")]);
+            annotations.extend(value.map(|value| (STANDBY.0, value)));
+            let Some(InPlacePod::Supervised(pod)) = recognised(&[], &annotations).unwrap() else {
+                panic!("not supervised")
+            };
+            assert_eq!(pod.wants_standbys, expected, "{value:.20?}");
+        }
+        // A label is not what the control plane writes.
+        let labels = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3"), STANDBY];
+        let Some(InPlacePod::Supervised(pod)) = recognised(&labels, &ASKS).unwrap() else {
+            panic!("not supervised")
+        };
+        assert!(!pod.wants_standbys);
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub(crate) fn pod(uid: &str) -> Pod {
         index: 0,
         supervised: ["worker".to_owned()].into(),
         started_again: false,
+        wants_standbys: false,
     }
 }
 

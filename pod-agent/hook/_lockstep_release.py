@@ -5,17 +5,8 @@ import sys
 
 import _io
 from _frozen_importlib_external import PathFinder
-from _lockstep_standby import command_line
+from _lockstep_standby import command_line, is_read_at_load
 
-# Variables that libraries read when they are loaded: beginnings of names, and whole names.
-PREFIXES = (
-    "LD_", "PYTHON", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "VECLIB_",
-    "MALLOC_", "CUDA_", "NVIDIA_", "NCCL_", "TORCH_", "PYTORCH_", "TF_", "XLA_", "JAX_", "TPU_",
-    "HF_", "TRANSFORMERS_", "LC_", "CONDA_",
-)  # fmt: skip
-NAMES = ("GLIBC_TUNABLES", "LANG", "LANGUAGE", "TZ", "TZDIR", "HOME", "PATH", "VIRTUAL_ENV")
-# Read when it is used, and set for ranks by the agent itself.
-LATER = ("PYTHON_EXEC",)
 CUSTOM = ("sitecustomize", "usercustomize")
 
 
@@ -27,11 +18,35 @@ class Release:
         self.folder = os.getcwd()
         self.kind, self.name = command_line()
         self.python_path = os.environ["PYTHONPATH"].split(":") if os.environ.get("PYTHONPATH") else []
+        # Folders that the program adds to `sys.path`, and variables as the program will set them:
+        # what they were before, and what they are now.
+        self.added = []
+        self.pretended = {}
         self.before = self.places(self.folder)
+
+    def circumstance(self, line):
+        """Makes it as it was when the program imported what follows in the list."""
+        if line[0] == "/":
+            if line not in self.before:
+                self.added.append(line)
+                self.before = self.places(self.folder)
+            return
+        name, equals, value = line[1:].partition("=")
+        value = value if equals else None
+        if os.environ.get(name) != value:
+            self.pretended.setdefault(name, [os.environ.get(name), None])[1] = value
+            put(name, value)
+
+    def stop_pretending(self):
+        """Leaves it to the program to set its variables again."""
+        for name, (before, value) in self.pretended.items():
+            if os.environ.get(name) == value:
+                put(name, before)
 
     def places(self, folder):
         """The folders that the interpreter looks in before its own, when it runs the program in a folder."""
         found = [os.path.join(folder, place) if place else folder for place in self.python_path]
+        found += self.added
         if getattr(sys.flags, "safe_path", False):
             return found
         if self.kind != "script":
@@ -118,16 +133,17 @@ class Release:
                 processes = sys.modules.get("multiprocessing.process")
                 if processes is not None:
                     processes.ORIGINAL_DIR = os.path.abspath(os.getcwd())
-            elif value is None:
-                os.environ.pop(name, None)
             else:
-                os.environ[name] = value
+                put(name, value)
         self.forget()
 
 
-def is_read_at_load(name):
-    """Whether libraries may have read a variable already."""
-    return name not in LATER and (name in NAMES or name.startswith(PREFIXES))
+def put(name, value):
+    """Sets a variable, or removes it."""
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 def refused_environment(release, changes):

@@ -6,16 +6,29 @@ file may have the name of any other. Nothing here may raise, print, or stay open
 
 import os
 import sys
-from _thread import get_ident
+import time
+from _thread import allocate_lock, get_ident
 
 MAGIC = (0x314B534C).to_bytes(4, "little")
 HEADER = 8
 LARGEST = 256 * 1024
-LONGEST_NAME = 200
+# Of a module's name, and of another line.
+LONGEST, LONGEST_LINE = 200, 4096
+# How long it tries while another process writes.
+TRIES, PAUSE = 100, 0.0001
 # What the interpreter calls to import a module. Who only looks whether there is one calls another.
 IMPORTS = "_find_and_load_unlocked"
 # Options of the interpreter that take a value, and those that end the options.
 VALUES, LAST = "WX", "cm"
+# Variables that libraries read when they are loaded: beginnings of names, and whole names.
+PREFIXES = (
+    "LD_", "PYTHON", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "VECLIB_",
+    "MALLOC_", "CUDA_", "NVIDIA_", "NCCL_", "TORCH_", "PYTORCH_", "TF_", "XLA_", "JAX_", "TPU_",
+    "HF_", "TRANSFORMERS_", "LC_", "CONDA_",
+)  # fmt: skip
+NAMES = ("GLIBC_TUNABLES", "LANG", "LANGUAGE", "TZ", "TZDIR", "HOME", "PATH", "VIRTUAL_ENV")
+# Read when it is used, and set for ranks by the agent itself.
+LATER = ("PYTHON_EXEC",)
 LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
 
 
@@ -36,13 +49,17 @@ class List:
     def identify(status):
         return status.st_dev, status.st_ino
 
-    def names(self):
-        """The names, in the order in which they were imported first."""
-        text = os.pread(self.descriptor, LARGEST, 0)
+    def names(self, descriptor=None):
+        """How many bytes there are, and the lines, in the order in which they were written.
+
+        A line is a module; `/FOLDER` that is looked in before the interpreter's own from here on; or
+        `=NAME=VALUE` or `=NAME`: a variable that the program has set or removed itself.
+        """
+        text = os.pread(self.descriptor if descriptor is None else descriptor, LARGEST, 0)
         if text[:4].strip(b"\0") and text[:4] != MAGIC:
             raise ValueError("the list has another form")
         used = int.from_bytes(text[4:HEADER], "little")
-        return used, [name for name in text[HEADER : HEADER + used].decode("ascii", "replace").split("\n") if name]
+        return used, [line for line in text[HEADER : HEADER + used].decode("ascii", "replace").split("\n") if line]
 
     def let_go(self):
         """Keeps the descriptor from the program."""
@@ -51,7 +68,7 @@ class List:
             # The parent may be another program: its pipe would have to wait for a reader.
             same = self.identify(os.stat(path)) == self.identity
             if same:
-                os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+                os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         except OSError:
             same = False
         if same:
@@ -60,18 +77,29 @@ class List:
             return
         self.descriptor = raised(self.descriptor)
 
-    def write(self, pieces):
-        """Writes pieces of text at their offsets, unless the descriptor is another file's now."""
-        descriptor = self.descriptor
-        if self.path:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+    def open(self):
+        """A descriptor that no other process writes through meanwhile."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC) if self.path else self.descriptor
         try:
-            if self.identify(os.fstat(descriptor)) == self.identity:
-                for offset, text in pieces:
-                    os.pwrite(descriptor, text, offset)
-        finally:
+            if self.identify(os.fstat(descriptor)) != self.identity:
+                raise OSError("the descriptor is another file's now")
+            for _ in range(TRIES):
+                try:
+                    os.lockf(descriptor, os.F_TLOCK, 0)
+                    return descriptor
+                except OSError:
+                    time.sleep(PAUSE)
+            raise OSError("the list is in use")
+        except BaseException:
             if self.path:
                 os.close(descriptor)
+            raise
+
+    def close(self, descriptor):
+        if self.path:
+            os.close(descriptor)
+        else:
+            os.lockf(descriptor, os.F_ULOCK, 0)
 
 
 def raised(descriptor):
@@ -97,6 +125,12 @@ class Learner:
         self.seen = set(names)
         # Modules that are being imported: offset, name, thread.
         self.open = []
+        # Set where an import would not be imported in the same way by a standby.
+        self.closed = False
+        self.mutex, self.holder = allocate_lock(), None
+        self.path, self.environment = list(sys.path), dict(os.environ._data)
+        # The agent sees that the program runs with the hook.
+        self.write([], "")
 
     def find_spec(self, name, path=None, target=None):
         try:
@@ -110,32 +144,85 @@ class Learner:
         pass
 
     def learn(self, name):
-        if os.getpid() != self.process:
+        thread = get_ident()
+        # A handler of a signal may come here while this is under way.
+        if self.closed or os.getpid() != self.process or self.holder == thread:
             return
-        self.seen.add(name)
-        text = name.encode("ascii", "replace") + b"\n"
-        if not name.replace(".", "").replace("_", "").isalnum() or not name.isascii():
+        if not self.mutex.acquire(True, TRIES * PAUSE):
             return
-        offset, used = HEADER + self.used, self.used + len(text)
-        if len(name) > LONGEST_NAME or HEADER + used > LARGEST:
-            return
-        pieces = self.failed()
-        self.open.append((offset, name, get_ident()))
-        self.used = used
-        self.list.write([*pieces, (offset, text), (0, MAGIC + used.to_bytes(4, "little"))])
+        try:
+            self.holder = thread
+            self.closed = True
+            self.seen.add(name)
+            lines = [line for line in self.circumstances() if line not in self.seen]
+            simple = name.isascii() and name.replace(".", "").replace("_", "").isalnum() and len(name) <= LONGEST
+            if all(line.isascii() and line.isprintable() and len(line) <= LONGEST_LINE for line in lines):
+                self.closed = not self.write(lines, name if simple else "")
+        finally:
+            self.holder = None
+            self.mutex.release()
+
+    def write(self, lines, name):
+        """Appends lines, and a module's name. Whether there was room."""
+        descriptor = self.list.open()
+        try:
+            header = os.pread(descriptor, HEADER, 0)
+            if int.from_bytes(header[4:], "little") != self.used:
+                # Another process writes, too.
+                self.used, others = self.list.names(descriptor)
+                self.seen.update(others)
+                lines = [line for line in lines if line not in others]
+                name = "" if name in others else name
+            text = "".join(line + "\n" for line in [*lines, name] if line).encode("ascii")
+            end = HEADER + self.used
+            if end + len(text) > LARGEST:
+                return False
+            for offset, length in self.failed():
+                os.pwrite(descriptor, b"\n" * length, offset)
+            self.seen.update(lines)
+            self.used += len(text)
+            os.pwrite(descriptor, text, end)
+            os.pwrite(descriptor, MAGIC + self.used.to_bytes(4, "little"), 0)
+            if name:
+                self.open.append((HEADER + self.used - len(name) - 1, name, get_ident()))
+            return True
+        finally:
+            self.list.close(descriptor)
+
+    def circumstances(self):
+        """What the program has changed for the imports that follow: folders to look in, the environment."""
+        lines = []
+        if sys.path != self.path:
+            library = os.path.dirname(os.__file__)
+            end = sys.path.index(library) if library in sys.path else len(sys.path)
+            lines += [os.path.abspath(place) for place in sys.path[:end] if place not in self.path]
+            self.path = list(sys.path)
+        now, before = os.environ._data, self.environment
+        if now != before:
+            for raw in sorted({*now, *before}):
+                name, value = os.fsdecode(raw), now.get(raw)
+                if value != before.get(raw) and is_read_at_load(name):
+                    lines.append("=" + name if value is None else "=%s=%s" % (name, os.fsdecode(value)))
+            self.environment = dict(now)
+        return lines
 
     def failed(self):
-        """Removes the names whose import has failed: to import them ahead would fail, too."""
-        pieces = []
+        """Where the names are whose import has failed: to import them ahead would fail, too."""
+        places = []
         while self.open:
             offset, name, thread = self.open[-1]
             module = sys.modules.get(name)
             if module is None and thread == get_ident():
-                pieces.append((offset, b"\n" * len(name)))
+                places.append((offset, len(name)))
             elif module is not None and initializing(module):
                 break
             self.open.pop()
-        return pieces
+        return places
+
+
+def is_read_at_load(name):
+    """Whether libraries may have read a variable already."""
+    return name not in LATER and (name in NAMES or name.startswith(PREFIXES))
 
 
 def initializing(module):

@@ -28,6 +28,7 @@ class Guard:
         self.standby = standby
         # What was looked for outside of packages: a file beside the program may be found instead.
         self.looked = set()
+        self.admitted = 0
         # The files of modules, and how they were when they were imported.
         self.files = {}
 
@@ -62,6 +63,7 @@ class Guard:
             self.standby.spoil("main " + name)
         if not self.standby.is_installed(spec):
             self.standby.spoil("user " + name)
+        self.admitted += 1
         if spec.has_location and spec.origin:
             status = os.stat(spec.origin)
             self.files[spec.origin] = (name, status.st_mtime_ns, status.st_size)
@@ -83,7 +85,7 @@ class Standby:
         self.release = Release()
         self.known = set(filter(None, asked[5].split(",")))
         self.importing = ""
-        self.modules, self.read = 0, -1
+        self.read = -1
         # Time of the processor: in all, and at the last rest.
         self.seconds, self.rested = 0.0, 0.0
         # What the agent has said.
@@ -148,7 +150,10 @@ class Standby:
         began = self.rested = time.process_time()
         try:
             for name in names:
-                self.import_one(name)
+                if name[0] in "/=":
+                    self.release.circumstance(name)
+                else:
+                    self.import_one(name)
                 if self.message:
                     break
         finally:
@@ -194,7 +199,6 @@ class Standby:
             if why:
                 self.spoil(why)
         self.importing = ""
-        self.modules += 1
         self.rest()
 
     def is_wanted(self, name):
@@ -223,6 +227,8 @@ class Standby:
             text, ancillary, _, _ = self.channel.recvmsg(1 << 20, size, _socket.MSG_CMSG_CLOEXEC)
         except (_socket.timeout, BlockingIOError):
             return
+        except OSError:
+            os._exit(0)
         if text.split(b"\0", 1)[0] != b"start":
             os._exit(0)
         received = []
@@ -242,7 +248,7 @@ class Standby:
             if interrupt is _signal.default_int_handler:
                 _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
             if new and not self.message:
-                self.say("ready %d %d %d" % (self.modules, resident(), self.seconds * 1000))
+                self.say("ready %d %d %d" % (self.guard.admitted, resident(), self.seconds * 1000))
             if not self.message:
                 self.hear(LOOK)
             if interrupt is _signal.default_int_handler:
@@ -251,6 +257,7 @@ class Standby:
     def become(self):
         """Becomes the worker, or ends."""
         text, received = self.message
+        self.release.stop_pretending()
         changes = self.release.changes(text.split(b"\0")[1:])
         why = refused_environment(self.release, changes)
         if not why:

@@ -32,55 +32,59 @@ def _restore(here):
 
 def _refuse(asked, why):
     """Lets the program run as without the hook; a standby says why it ends."""
-    wait, channel = asked[1] == "wait", int(asked[3])
-    if wait:
-        os.write(channel, ("refused " + why).encode("utf-8", "replace")[:1000])
-        os._exit(120)
-    for descriptor in (int(asked[2]), channel):
+    if asked[1] == "wait":
+        try:
+            os.write(int(asked[3]), ("refused " + why).encode("utf-8", "replace")[:1000])
+        finally:
+            os._exit(120)
+    for descriptor in (int(asked[2]), int(asked[3])):
         try:
             os.close(descriptor)
         except OSError:
             pass
 
 
-def _begin():
+def _begin(waits):
     here = os.path.dirname(os.path.abspath(__file__))
-    supported = (3, 8) <= sys.version_info[:2] <= (3, 14)
     failure = "Python %d.%d" % sys.version_info[:2]
-    standby = None
-    if supported and os.environ.get("LOCKSTEP_HOOK"):
+    standby = waiting = None
+    if (3, 8) <= sys.version_info[:2] <= (3, 14) and os.environ.get("LOCKSTEP_HOOK"):
         writes = sys.dont_write_bytecode
         try:
             # Only in the agent's own folder. Compiling each time would take longer than the rest.
             sys.dont_write_bytecode = writes and bool(sys.pycache_prefix)
             import _lockstep_standby as standby
 
-            if ";wait;" in os.environ["LOCKSTEP_HOOK"][:8]:
-                import _lockstep_wait
+            if waits:
+                import _lockstep_wait as waiting
         except Exception as error:
             standby, failure = None, repr(error)
         sys.dont_write_bytecode = writes
     asked = _restore(here)
-    waiting = sys.modules.pop("_lockstep_wait", None)
-    for name in ("_lockstep_release", "_lockstep_standby"):
+    for name in ("_lockstep_wait", "_lockstep_release", "_lockstep_standby"):
         sys.modules.pop(name, None)
     if asked is None:
-        return
+        return False
     try:
         if standby is None:
             _refuse(asked, failure)
-        elif asked[1] == "wait":
+        elif waits:
             waiting.wait(here, asked)
         else:
             standby.run(here, int(asked[2]))
     except Exception as error:
         _refuse(asked, repr(error))
+    return True
 
 
+_waits = os.environ.get("LOCKSTEP_HOOK", "").split(";")[1:2] == ["wait"]
 try:
-    _begin()
+    _done = _begin(_waits)
 except Exception:
-    pass
+    _done = False
+if _waits and not _done:
+    # Nobody has released it.
+    os._exit(120)
 # Kept, since Python 2 empties a module that nobody holds.
 _this = sys.modules.pop("sitecustomize", None)
 # If there is none, `site` expects this to fail.

@@ -14,9 +14,11 @@ mod command;
 mod files;
 pub(crate) mod inherited;
 mod kinds;
+mod log;
 mod memory;
 mod process;
 mod ranks;
+mod reason;
 mod warming;
 pub(crate) mod wire;
 
@@ -34,6 +36,8 @@ use crate::target::{Exit, Input, Standbys as Summary};
 use crate::worker;
 
 use files::{Folder, List, Mode};
+use log::Log;
+use memory::{Memory, resident_kib};
 use process::{Fault, Process, State};
 use ranks::{Context, Ranks};
 
@@ -41,10 +45,15 @@ pub(crate) use files::{PYTHONPATH, SHIM, SOCKET};
 
 /// Most modules that are left out. If more would have to be, there are no more standbys.
 const MAX_SKIP: usize = 64;
+/// How long the import of one module may take.
+const LONGEST_IMPORT: Duration = Duration::from_secs(900);
 /// Between two looks at the container's memory.
 const LOOK: Duration = Duration::from_secs(5);
-/// What a standby is expected to need before one has been measured.
-const FIRST_GUESS_KIB: u64 = 256 << 10;
+/// What a standby is expected to need before one has been measured: what the worker has, which holds
+/// more than what it has imported, but not more than this.
+const FIRST_GUESS_KIB: u64 = 512 << 10;
+/// Why there is none after [`Standbys::end`].
+const ENDED: &str = "all processes of the container are being ended";
 
 /// The standbys of one worker.
 #[derive(Debug)]
@@ -52,6 +61,7 @@ pub(crate) struct Standbys {
     /// Where the hook is; the reason if there can be no standbys.
     folder: Result<(Folder, List), String>,
     command: Vec<OsString>,
+    memory: Memory,
     watched: Option<Watched>,
     /// The worker's: importing, waiting, or released and not confirmed yet.
     process: Option<Process>,
@@ -59,13 +69,18 @@ pub(crate) struct Standbys {
     ranks: Option<Ranks>,
     /// Modules that are not imported ahead.
     skip: Vec<String>,
+    /// Set once another one would fare no better than the last.
+    hopeless: bool,
     /// What the last one that was ready needed, in KiB.
     size_kib: Option<u64>,
     /// Why the last one did not serve.
     reason: String,
     look_at: Option<Duration>,
-    /// What was last said of them.
-    said: Option<Summary>,
+    /// The module that was being imported at the last look, and since when.
+    importing: Option<(String, Duration)>,
+    log: Log,
+    /// What was last reported of them.
+    reported: Option<Summary>,
 }
 
 /// What a process that was reaped had to do with standbys.
@@ -101,18 +116,22 @@ impl Standbys {
             reason: folder.as_ref().err().cloned().unwrap_or_default(),
             folder,
             command: command.to_vec(),
+            memory: Memory::own(),
             watched,
             process: None,
             skip: Vec::new(),
+            hopeless: false,
             size_kib: None,
             look_at: None,
-            said: None,
+            importing: None,
+            log: Log::default(),
+            reported: None,
         }
     }
 
     /// True if there can be standbys.
     pub(crate) fn are_possible(&self) -> bool {
-        self.folder.is_ok() && self.watched.is_some()
+        self.folder.is_ok() && self.watched.is_some() && !self.hopeless
     }
 
     /// Makes a worker that starts cold note what it imports.
@@ -126,17 +145,14 @@ impl Standbys {
 
     /// PIDs of the standbys that belong to no attempt yet.
     pub(crate) fn spared(&self) -> impl Iterator<Item = i32> + '_ {
-        self.process
-            .iter()
-            .filter(|process| matches!(process.state, State::Warming | State::Ready(_)))
-            .map(|process| process.pid)
-            .chain(self.ranks.iter().flat_map(Ranks::spared))
+        let own = self.waiting().map(|process| process.pid);
+        own.into_iter().chain(self.ranks.iter().flat_map(Ranks::spared))
     }
 
     /// What to wait for.
     pub(crate) fn interest(&self) -> Option<Interest> {
-        let watched = self.watched.as_ref();
-        let watched = watched.filter(|_| self.process.is_some() || self.ranks.is_some());
+        let speaks = self.process.as_ref().is_some_and(|process| !process.closed);
+        let watched = self.watched.as_ref().filter(|_| speaks || self.ranks.is_some());
         watched.map(|watched| Interest {
             fd: watched.as_raw_fd(),
             write: false,
@@ -167,6 +183,7 @@ impl Standbys {
         let inputs = ranks.serve(&Context {
             folder,
             watched,
+            memory: &self.memory,
             now,
             running,
             busy: state == Some(&State::Warming),
@@ -177,34 +194,55 @@ impl Standbys {
         inputs
     }
 
-    /// Starts the worker's standby.
-    pub(crate) fn warm(&mut self, mask: Mask, now: Duration) -> Option<Input> {
+    /// Starts the standby of the worker with this PID.
+    pub(crate) fn warm(&mut self, worker: Option<i32>, mask: Mask, now: Duration) -> Option<Input> {
         if let Some(ranks) = &mut self.ranks {
             ranks.warm(now);
         }
         if self.process.is_some() {
             return None;
         }
-        let needed = 2 * self.size_kib.unwrap_or(FIRST_GUESS_KIB);
-        if memory::room_kib().is_some_and(|room| room < needed) {
-            self.reason = memory::too_little(needed);
-            return Some(Input::StandbyGone { hopeless: false });
+        if self.hopeless {
+            return Some(Input::StandbyGone { hopeless: true });
         }
-        match self.spawn(mask) {
+        match self.may_warm(worker).and_then(|()| self.spawn(mask)) {
             Ok(process) => {
                 self.process = Some(process);
                 self.look_at = Some(now + LOOK);
                 self.reason.clear();
                 None
             }
-            Err(error) => {
-                self.reason = format!("cannot start a standby: {error}");
+            Err(reason) => {
+                self.log.failed(&reason);
+                self.reason = reason;
                 Some(Input::StandbyGone { hopeless: false })
             }
         }
     }
 
-    fn spawn(&self, mask: Mask) -> io::Result<Process> {
+    /// Says why no standby can be started now.
+    fn may_warm(&self, worker: Option<i32>) -> Result<(), String> {
+        // An interpreter that does not load the hook would run the program at once.
+        if !self.folder.as_ref().is_ok_and(|(_, list)| list.is_begun()) {
+            return Err("the program has not loaded the hook for standbys".to_owned());
+        }
+        let guess = || worker.map_or(FIRST_GUESS_KIB, resident_kib).min(FIRST_GUESS_KIB);
+        let needed = 2 * self.size_kib.unwrap_or_else(guess);
+        if self.memory.room_kib().is_some_and(|room| room < needed) {
+            let needed = needed >> 10;
+            return Err(format!(
+                "the container's memory limit leaves less than {needed} MiB"
+            ));
+        }
+        Ok(())
+    }
+
+    fn spawn(&self, mask: Mask) -> Result<Process, String> {
+        self.try_spawn(mask)
+            .map_err(|error| format!("cannot start a standby: {error}"))
+    }
+
+    fn try_spawn(&self, mask: Mask) -> io::Result<Process> {
         let (Ok((folder, list)), Some(watched), Some((program, args))) =
             (&self.folder, &self.watched, self.command.split_first())
         else {
@@ -235,17 +273,24 @@ impl Standbys {
         let process = self.process.as_mut()?;
         let before = process.state.clone();
         process.listen();
-        match (before, &process.state) {
-            (State::Released, State::Confirmed) => {
-                self.process = None;
-                Some(Input::Started)
-            }
-            (before, State::Ready(ready)) if before != process.state => {
-                self.size_kib = Some(ready.memory_kib);
-                Some(Input::StandbyReady { ahead: ready.ahead })
-            }
-            _ => None,
+        if before == State::Released && process.state == State::Confirmed {
+            self.process = None;
+            return Some(Input::Started);
         }
+        if process.closed {
+            // It has ended, or can be told nothing any more.
+            process.kill();
+        }
+        if let State::Ready(ready) = process.state
+            && before != process.state
+        {
+            self.size_kib = Some(ready.memory_kib);
+            if before == State::Warming {
+                Log::ready(&ready);
+            }
+            return Some(Input::StandbyReady { ahead: ready.ahead });
+        }
+        None
     }
 
     /// Lets the standby go on, with these variables of its attempt (a value, or none to remove it).
@@ -260,7 +305,7 @@ impl Standbys {
             return Some(process.pid);
         }
         // Its end of the socket is closed: it ends, or is made to.
-        let _ = sys::kill(process.pid, libc::SIGKILL);
+        process.kill();
         None
     }
 
@@ -271,71 +316,115 @@ impl Standbys {
         }
         let mut process = self.process.take_if(|process| process.pid == pid)?;
         let was_released = process.state == State::Released;
-        // What it has said may not have been read yet.
-        process.listen();
+        process.hear_out();
         if was_released && process.state == State::Confirmed {
             return Some(Ended::Confirmed);
         }
+        // What it has started does not outlive it. Its PID is not used again so soon.
+        process.kill_group();
         self.look_at = None;
-        let mut hopeless = false;
-        match process.cause() {
+        match process.cause(is_sent(exit)) {
             Some(Fault::Module { name, why }) => {
                 self.reason = format!("module {name} is not imported ahead: {why}");
-                hopeless =
-                    self.skip.len() >= MAX_SKIP || self.skip.contains(&name) || name.contains([',', ';']);
-                self.skip.push(name);
+                self.leave_out(name);
             }
             Some(Fault::Other(why)) => self.reason = why,
-            // A new one says why, if it cannot be.
-            None if was_released => "the standby ended when it was released".clone_into(&mut self.reason),
-            None if self.reason.is_empty() => {
+            // Known already, as when memory is short.
+            None if !self.reason.is_empty() => {}
+            None => {
+                let when = if was_released { " when it was released" } else { "" };
                 self.reason = match exit {
-                    Exit::Code(code) => format!("the standby ended with code {code}"),
-                    Exit::Signal(signal) => format!("the standby was killed by signal {signal}"),
+                    Exit::Code(code) => format!("the standby ended with code {code}{when}"),
+                    Exit::Signal(signal) => format!("the standby was killed by signal {signal}{when}"),
                 };
             }
-            None => {}
+        }
+        if self.reason != ENDED {
+            self.log.failed(&self.reason);
         }
         if was_released {
             return Some(Ended::Refused);
         }
+        let hopeless = self.hopeless;
         Some(Ended::Waiting { hopeless })
+    }
+
+    /// The next standbys do not import this module ahead.
+    fn leave_out(&mut self, name: String) {
+        let in_vain = self.skip.contains(&name) || name.is_empty() || name.contains([',', ';']);
+        self.hopeless |= in_vain || self.skip.len() >= MAX_SKIP;
+        self.skip.push(name);
     }
 
     /// Ends what waits. The processes are reaped as all others.
     pub(crate) fn end(&mut self) {
         if let Some(ranks) = &mut self.ranks {
-            ranks.stop();
+            ranks.end();
         }
-        for pid in self.spared() {
-            let _ = sys::kill(pid, libc::SIGKILL);
-        }
-    }
-
-    /// Ends the released standby, which does not confirm that it goes on.
-    pub(crate) fn give_up(&mut self) {
-        if let Some(process) = &self.process {
-            let _ = sys::kill(process.pid, libc::SIGKILL);
+        if let Some(process) = self.waiting() {
+            process.kill();
+            ENDED.clone_into(&mut self.reason);
         }
     }
 
-    /// Ends what waits if the container's memory is short.
+    /// Ends the released standby, which does not confirm that it goes on. If it has, and that was
+    /// not read yet, returns that instead: the agent itself may have been stopped for a while.
+    pub(crate) fn give_up(&mut self) -> Option<Input> {
+        let said = self.listen();
+        if said.is_none()
+            && let Some(process) = &self.process
+        {
+            "the standby did not go on in time".clone_into(&mut self.reason);
+            process.kill();
+        }
+        said
+    }
+
+    /// Ends what waits if the container's memory is short, or an import does not end.
     pub(crate) fn look(&mut self, now: Duration) {
         if self.look_at.is_none_or(|at| at > now) {
             return;
         }
-        let waits: Vec<i32> = self.spared().collect();
-        self.look_at = (self.process.is_some() || !waits.is_empty()).then_some(now + LOOK);
-        if let Some(ranks) = &self.ranks {
-            ranks.renew_lists();
+        let ranks = self
+            .ranks
+            .as_ref()
+            .is_some_and(|ranks| ranks.spared().next().is_some());
+        self.look_at = (self.process.is_some() || ranks).then_some(now + LOOK);
+        self.look_at_import(now);
+        if let Some(ranks) = &mut self.ranks {
+            ranks.look(&self.memory);
         }
-        for pid in waits {
-            let size = memory::resident_kib(pid);
-            if memory::room_kib().is_some_and(|room| room < size) {
-                "the container's memory is short".clone_into(&mut self.reason);
-                let _ = sys::kill(pid, libc::SIGKILL);
-            }
+        let Some(process) = self.waiting() else { return };
+        let size = resident_kib(process.pid);
+        if self.memory.room_kib().is_some_and(|room| room < size) {
+            process.kill();
+            "the container's memory is short".clone_into(&mut self.reason);
+            // One that still imported would have needed more.
+            self.size_kib = self.size_kib.max(Some(2 * size));
         }
+    }
+
+    fn look_at_import(&mut self, now: Duration) {
+        let Some(process) = &mut self.process else { return };
+        let Some(name) = process.importing() else {
+            self.importing = None;
+            return;
+        };
+        let since = match &self.importing {
+            Some((before, since)) if before == name => *since,
+            _ => now,
+        };
+        self.importing = Some((name.to_owned(), since));
+        if now >= since + LONGEST_IMPORT {
+            process.give_up_import();
+            process.kill();
+        }
+    }
+
+    /// The standby that belongs to no attempt yet.
+    fn waiting(&self) -> Option<&Process> {
+        let waits = |process: &&Process| matches!(process.state, State::Warming | State::Ready(_));
+        self.process.as_ref().filter(waits)
     }
 
     /// What is to be said of them, if that has changed.
@@ -356,10 +445,10 @@ impl Standbys {
         if let Some(ranks) = &self.ranks {
             ranks.add_to(&mut summary);
         }
-        if self.said.as_ref() == Some(&summary) {
+        if self.reported.as_ref() == Some(&summary) {
             return None;
         }
-        self.said = Some(summary.clone());
+        self.reported = Some(summary.clone());
         Some(Input::Standbys(summary))
     }
 }
@@ -368,6 +457,18 @@ impl Standbys {
 /// `before`: the value of PYTHONPATH.
 pub(crate) fn learning(folder: &Path, list: i32, before: Option<&OsStr>) -> [(&'static str, OsString); 2] {
     files::variables(folder, Mode::Run, list, before)
+}
+
+/// True for signals that other processes send. Faults of its own raise others.
+fn is_sent(exit: Exit) -> bool {
+    let sent = [
+        libc::SIGKILL,
+        libc::SIGTERM,
+        libc::SIGINT,
+        libc::SIGHUP,
+        libc::SIGQUIT,
+    ];
+    matches!(exit, Exit::Signal(signal) if sent.contains(&signal))
 }
 
 fn prepare(dir: &Path, command: &[OsString]) -> Result<(Folder, List), String> {
@@ -381,3 +482,6 @@ fn prepare(dir: &Path, command: &[OsString]) -> Result<(Folder, List), String> {
     let list = List::new().map_err(|error| format!("cannot share memory: {error}"))?;
     Ok((folder, list))
 }
+
+#[cfg(test)]
+mod tests;

@@ -330,9 +330,9 @@ impl Supervisor {
                 }
             }
             Action::Say(text) => worker::say(&text),
-            Action::Warm => return self.standbys.warm(self.signals.before(), self.now()),
+            Action::Warm => return self.standbys.warm(self.worker, self.signals.before(), self.now()),
             Action::EndStandbys => self.standbys.end(),
-            Action::GiveUpStandby => self.standbys.give_up(),
+            Action::GiveUpStandby => return self.standbys.give_up(),
             Action::Exit { code, flush } => self.exit = Some(Leave { code, flush }),
         }
         None

@@ -14,8 +14,8 @@
 //!
 //! It promises (restart-protocol.md, rules 4, 5, 7, 9 and 14):
 //! - The worker starts only on a release of exactly the generation that it has. Its first start in
-//!   this incarnation also needs a release that names the incarnation. A generation is started at
-//!   most once, and only while no process of the one before remains.
+//!   this incarnation also needs a release that names the incarnation. A generation runs at most
+//!   once, and is started only while no process of the one before remains.
 //! - Epoch and generation never fall. An order that is behind is answered with the state, not
 //!   obeyed.
 //! - An exit after the stop signal of a restart is a park, whatever its code. Exit 0 before it is
@@ -168,7 +168,7 @@ impl Machine {
             Input::StartFailed { code, detail } => self.on_start_failed(now, code, detail, &mut todo),
             Input::WorkerExited(exit) => self.on_worker_exited(now, exit, &mut todo),
             Input::TreeEmpty => self.on_tree_empty(now, &mut todo),
-            Input::Killed(report) => self.on_killed(now, report),
+            Input::Killed(report) => self.on_killed(now, report, &mut todo),
             Input::Heartbeat(heartbeat) => self.on_heartbeat(now, heartbeat, &mut todo),
             Input::StandbyReady { ahead } => self.on_standby_ready(ahead),
             Input::StandbyGone { hopeless } => self.on_standby_gone(now, hopeless),
@@ -244,8 +244,10 @@ impl Machine {
             if !self.order.heartbeat_timeout.is_zero() {
                 self.status.heartbeat = Heartbeat::Awaited;
             }
-            self.standby
-                .worker_runs(now, self.status.heartbeat == Heartbeat::Awaited);
+            if self.leaving.is_none() {
+                self.standby
+                    .worker_runs(now, self.status.heartbeat == Heartbeat::Awaited);
+            }
         }
     }
 
@@ -370,6 +372,9 @@ impl Machine {
         self.status.phase = Phase::Stopping;
         self.status.generation = self.order.generation;
         self.status.detail.clear();
+        if mutant!(StopEndsStandby) {
+            self.standby.abandon(todo);
+        }
         if self.order.grace.is_zero() {
             self.begin_kill(now, todo);
         } else {

@@ -35,6 +35,8 @@ pub struct Outcome {
     pub stops: u32,
     /// How many of these containers lacked the agent that they should have had.
     pub without_agent: u32,
+    /// Number of starts of workers that went on from a standby.
+    pub from_standby: u32,
     /// The history, line by line. Empty unless the run was a replay.
     pub trace: Vec<String>,
 }

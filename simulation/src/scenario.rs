@@ -3,7 +3,7 @@
 mod choices;
 mod jobset;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_api::JobSet;
 
@@ -98,6 +98,8 @@ pub(crate) struct Scenario {
     pub(crate) leftovers: Option<Leftovers>,
     /// Percent of processes that ignore SIGTERM, leave children behind, or are slow to die.
     pub(crate) stubborn_percent: u64,
+    /// The replicatedJobs whose workers have standbys.
+    pub(crate) standbys: BTreeSet<String>,
 }
 
 impl Scenario {
@@ -153,6 +155,7 @@ impl Scenario {
             leftovers: None,
             crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
             stubborn_percent: if !wild || rng.percent(50) { 0 } else { 25 },
+            standbys: BTreeSet::new(),
         }
     }
 
@@ -173,6 +176,7 @@ impl Scenario {
         self.choose_own_lies(&mut Rng::new(seed.rotate_left(44) ^ 12));
         self.choose_restore(&mut Rng::new(seed.rotate_left(28) ^ 13));
         self.choose_slow(&mut Rng::new(seed.rotate_left(52) ^ 14));
+        self.choose_standbys(&mut Rng::new(seed.rotate_left(4) ^ 15));
     }
 
     /// True if faults may cause a container to be created without its agent. False if the daemons

@@ -30,6 +30,8 @@ pub struct Report {
     pub stops: u64,
     /// How many of these containers lacked the agent that they should have had.
     pub without_agent: u64,
+    /// Number of starts from a standby in all of them.
+    pub from_standby: u64,
     /// The first failures, by seed.
     pub failures: Vec<Failure>,
 }
@@ -57,6 +59,7 @@ pub fn soak(seeds: Range<u64>, threads: usize, most: usize, on_failure: impl Fn(
                     report.requested += u64::from(outcome.requested);
                     report.stops += u64::from(outcome.stops);
                     report.without_agent += u64::from(outcome.without_agent);
+                    report.from_standby += u64::from(outcome.from_standby);
                     if let Some(violation) = outcome.violation {
                         let failure = Failure { seed, violation };
                         on_failure(&failure);

@@ -181,6 +181,7 @@ impl World {
             requested: self.truth.requested,
             stops: self.truth.stops,
             without_agent: self.truth.without_agent,
+            from_standby: self.truth.from_standby,
             trace: self.trace.into_lines(),
         }
     }

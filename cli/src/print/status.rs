@@ -8,6 +8,8 @@ use super::{Paint, Tone, restarts};
 use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, View, Worker};
 use crate::view::time;
 
+mod standby;
+
 /// Most workers of one Job that are named, if not all are wanted.
 const MAX_NAMED: usize = 8;
 
@@ -200,6 +202,7 @@ fn cells(worker: &Worker, detail: Detail, now: Timestamp) -> Vec<Cell> {
         row.push(optional(&worker.pod));
         row.push(plain(format!("({})", worker.source)));
     }
+    row.push(plain(standby::line(worker)));
     row
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::view::check::{Level, Verdict};
 use crate::view::history::{Entry, History};
 use crate::view::nodes::{AccessState, Nri, RestartLevel, Row, RuntimeAccess};
-use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, View, Worker};
+use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, Standbys, Starts, View, Worker};
 use crate::view::testing::{before, now};
 use crate::view::timeline::{Span, Timeline};
 
@@ -21,6 +21,8 @@ fn worker(index: u32, state: &str, generation: u64) -> Worker {
         since: Some(before(65)),
         pod: Some(format!("ring-a-0-{index}-x")),
         node: Some("node-1".into()),
+        starts: None,
+        standbys: None,
     }
 }
 
@@ -109,6 +111,47 @@ team/ring  Stopping  generation 4  restarts 2 of 100
     let text = status(&[ring()], unwell, now(), Paint::new(false));
     assert!(
         !text.contains("0/worker") && text.contains("└─ 1/worker  Exited"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_worker_says_how_it_was_started_and_what_waits() {
+    let mut view = ring();
+    let [warm, cold] = &mut view.replicated_jobs[0].jobs[0].workers[..] else {
+        panic!("two workers");
+    };
+    warm.starts = Some(Starts {
+        standby: 1,
+        cold: 0,
+        ahead_ms: 1234,
+    });
+    warm.standbys = Some(Standbys {
+        wanted: 1,
+        ready: 1,
+        memory_kib: 200_000,
+        modules: 878,
+        reason: None,
+    });
+    cold.standbys = Some(Standbys {
+        wanted: 0,
+        ready: 0,
+        memory_kib: 0,
+        modules: 0,
+        reason: Some("sh is no \x1b Python".into()),
+    });
+    let every = Detail {
+        every_worker: true,
+        wide: false,
+    };
+    let text = status(&[view], every, now(), Paint::new(false));
+    assert!(
+        text.ends_with(
+            "\
+      ├─ 0/worker  Running  generation 3  for 65s  node-1  started from standby (1.2 s ahead), standby ready
+      └─ 1/worker  Exited   generation 3  for 65s  node-1  no standby: sh is no \\x1b Python
+"
+        ),
         "{text}"
     );
 }

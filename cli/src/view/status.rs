@@ -126,6 +126,32 @@ pub(crate) struct Worker {
     pub(crate) since: Option<Timestamp>,
     pub(crate) pod: Option<String>,
     pub(crate) node: Option<String>,
+    /// How the processes of its attempt were started.
+    pub(crate) starts: Option<Starts>,
+    /// The processes that wait for its next attempt.
+    pub(crate) standbys: Option<Standbys>,
+}
+
+/// How the processes of an attempt were started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Starts {
+    pub(crate) standby: u32,
+    pub(crate) cold: u32,
+    /// CPU time of the imports that a standby had done before, the most of any.
+    pub(crate) ahead_ms: u32,
+}
+
+/// Processes that are started ahead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Standbys {
+    pub(crate) wanted: u32,
+    pub(crate) ready: u32,
+    pub(crate) memory_kib: u64,
+    pub(crate) modules: u32,
+    /// Why there are fewer than wanted, or none can be.
+    pub(crate) reason: Option<String>,
 }
 
 /// The view of one JobSet.

@@ -36,6 +36,10 @@ pub const SUPERVISE: &str = "lockstep.dev/supervise";
 /// On pods, written by the controller, with the value `true`: the kubelet restarts each worker that
 /// is stopped, so a worker that was started without its agent may be stopped.
 pub const STOP_WITHOUT_AGENT: &str = "lockstep.dev/stop-without-agent";
+/// On a JobSet, or in the Job template of a replicatedJob, which takes precedence: what is started
+/// ahead for the next attempt of its workers ([`Standby`]). On pods whose workers have agents,
+/// written by the controller: the same, unless it is nothing.
+pub const STANDBY: &str = "lockstep.dev/standby";
 /// On a JobSet: how long a worker may take to end after SIGTERM at a restart in place.
 pub const RESTART_GRACE: &str = "lockstep.dev/restart-grace";
 
@@ -118,6 +122,39 @@ pub enum RestartScope {
     Worker,
 }
 
+/// What is started ahead, while a worker runs, for its next attempt ([`STANDBY`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standby {
+    /// `none`: nothing.
+    #[default]
+    Nothing,
+    /// `python`: the Python interpreters of its command.
+    Python,
+}
+
+impl Standby {
+    /// The value of the annotation.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nothing => "none",
+            Self::Python => "python",
+        }
+    }
+
+    /// Reads the annotation, if there is one.
+    fn stated(value: Option<&str>) -> Result<Option<Self>, AnnotationError> {
+        let Some(value) = value else {
+            return Ok(None);
+        };
+        let known = [Self::Nothing, Self::Python];
+        match known.into_iter().find(|standby| standby.as_str() == value) {
+            Some(standby) => Ok(Some(standby)),
+            None => Err(AnnotationError::Standby { value: shown(value) }),
+        }
+    }
+}
+
 /// Which containers are supervised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Supervise {
@@ -178,6 +215,12 @@ pub enum AnnotationError {
         /// The beginning of its value.
         value: String,
     },
+    /// Nothing that can be started ahead.
+    #[error("annotation {STANDBY}: {value:?} must be \"python\" or \"none\"")]
+    Standby {
+        /// The beginning of its value.
+        value: String,
+    },
     /// A list with a missing name.
     #[error("annotation {key}: {value:?} must be \"none\" or a comma-separated list of container names")]
     ContainerList {
@@ -191,14 +234,23 @@ pub enum AnnotationError {
 impl ReplicatedJob {
     /// What a failure of one of its workers restarts ([`RESTART_SCOPE`]).
     pub fn restart_scope(&self) -> Result<RestartScope, AnnotationError> {
-        let metadata = self.template.metadata.as_ref();
-        let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref());
-        match annotations.and_then(|annotations| annotations.get(RESTART_SCOPE)) {
+        match self.annotation(RESTART_SCOPE) {
             None => Ok(RestartScope::default()),
-            Some(value) if value == "group" => Ok(RestartScope::Group),
-            Some(value) if value == "worker" => Ok(RestartScope::Worker),
+            Some("group") => Ok(RestartScope::Group),
+            Some("worker") => Ok(RestartScope::Worker),
             Some(value) => Err(AnnotationError::RestartScope { value: shown(value) }),
         }
+    }
+
+    /// What its own Job template says about standbys ([`STANDBY`]), if it does.
+    pub fn standby(&self) -> Result<Option<Standby>, AnnotationError> {
+        Standby::stated(self.annotation(STANDBY))
+    }
+
+    /// An annotation of its Job template.
+    fn annotation(&self, key: &str) -> Option<&str> {
+        let metadata = self.template.metadata.as_ref()?;
+        metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 }
 
@@ -253,6 +305,21 @@ impl JobSet {
             });
         }
         Ok(Some(Supervise::Containers(names)))
+    }
+
+    /// What the JobSet says about standbys ([`STANDBY`]), if it does. Job templates may say
+    /// otherwise.
+    pub fn standby(&self) -> Result<Option<Standby>, AnnotationError> {
+        Standby::stated(self.annotation(STANDBY))
+    }
+
+    /// What is started ahead for the workers of a replicatedJob. A value that is not known starts
+    /// nothing.
+    #[must_use]
+    pub fn standby_of(&self, replicated_job: &ReplicatedJob) -> Standby {
+        let stated = replicated_job.standby().transpose();
+        let stated = stated.or_else(|| self.standby().transpose());
+        stated.and_then(Result::ok).unwrap_or_default()
     }
 
     /// The latest request for a restart ([`RESTART_REQUEST`]), if there is one.

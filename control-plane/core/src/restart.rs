@@ -40,6 +40,7 @@ mod observed;
 mod output;
 mod policy;
 mod report;
+mod standby;
 mod step_delay;
 mod view;
 
@@ -56,7 +57,8 @@ pub use output::{Announcement, Condemned, Desired, Output, Timeline, WorkerResta
 pub use policy::{
     EscalateAfter, Policy, TerminalAction, TerminalRule, grace_ms, heartbeat_timeout_ms, ready_timeout_ms,
 };
-pub use report::{Exit, Heartbeat, Phase, Report};
+pub use report::{Difference, Exit, Heartbeat, Phase, Report};
+pub use standby::{StandbyReport, Standbys, Starts};
 pub use step_delay::StepDelay;
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub use board::{Board, Post, Snapshot};
 pub use clock::Clock;
 pub use convert::durable_from;
 pub use manager::{Dependencies, Manager, is_group, taken_over};
-pub use observation::{Observation, Urgency};
+pub use observation::{Due, Observation, Urgency};
 pub use recorder::RestartRecorder;
 pub use status_writer::{Change, patch};
 pub use view::{View, published, view_of};

@@ -1,13 +1,15 @@
 //! Conversion between the wire and the types of the core.
 
+use std::sync::Arc;
+
 use lockstep_core::restart::{
-    Desired, Epoch, Exit, Generation, Heartbeat, Identity, Incarnation, Phase, Report, UnixNanos,
-    WorkerRestart,
+    Desired, Epoch, Exit, Generation, Heartbeat, Identity, Incarnation, Phase, Report, StandbyReport,
+    Standbys, Starts, UnixNanos, WorkerRestart,
 };
 use lockstep_proto::node::v1 as pb;
 
 use super::health::{Access, Health};
-use super::report_limits::{self, ReportLimit};
+use super::report_limits::{self, LONGEST_REASON, PROCESSES, ReportLimit};
 
 /// Longest text of a daemon that is kept, in bytes. No daemon sends longer ones.
 const LONGEST: usize = 256;
@@ -84,6 +86,7 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Repo
         pb::Heartbeat::Missed => Heartbeat::Missed,
         pb::Heartbeat::Overdue => Heartbeat::Overdue,
     };
+    let standby = standby_from(state.starts, state.standbys.take());
     let report = Report {
         identity: Identity {
             job: state.job.into(),
@@ -98,6 +101,7 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Repo
         since: UnixNanos(state.since_unix_nanos),
         heartbeat,
         released_at: state.released_at.map(Generation),
+        standby,
     };
     Ok(Reported {
         group: state.group_uid,
@@ -106,6 +110,31 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Repo
         report,
         revision: state.revision,
     })
+}
+
+/// Reads how a worker was started, and what is started ahead for it. Numbers that no agent can mean
+/// are cut to what one can, since they are only shown.
+fn standby_from(starts: Option<pb::Starts>, standbys: Option<pb::Standbys>) -> Option<Arc<StandbyReport>> {
+    if starts.is_none() && standbys.is_none() {
+        return None;
+    }
+    Some(Arc::new(StandbyReport {
+        starts: starts.map(|starts| Starts {
+            standby: starts.standby.min(PROCESSES),
+            cold: starts.cold.min(PROCESSES),
+            ahead_ms: starts.ahead_ms,
+        }),
+        standbys: standbys.map(|standbys| {
+            let wanted = standbys.wanted.min(PROCESSES);
+            Standbys {
+                wanted,
+                ready: standbys.ready.min(wanted),
+                memory_kib: standbys.memory_kib,
+                modules: standbys.modules,
+                reason: beginning(standbys.reason, LONGEST_REASON),
+            }
+        }),
+    }))
 }
 
 /// Reads what a daemon reports about its node. Older daemons report nothing.
@@ -129,10 +158,17 @@ fn access_from(access: Option<pb::Access>) -> Access {
 }
 
 /// A text of a daemon for people: at most [`LONGEST`] bytes, without control characters.
-pub(super) fn text_from(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(LONGEST));
+pub(super) fn text_from(text: String) -> String {
+    beginning(text, LONGEST)
+}
+
+/// At most this many bytes of a text, without control characters.
+fn beginning(mut text: String, most: usize) -> String {
+    text.truncate(text.floor_char_boundary(most));
     // Terminals show it.
     text.retain(|sign| !sign.is_control());
+    // What was cut off must not stay in memory.
+    text.shrink_to_fit();
     text
 }
 

@@ -160,6 +160,15 @@ class PageTest(unittest.TestCase):
         self.server.do("gone", namespace="team", name="ring")
         self.says("#gone", "manages no JobSet of this name")
 
+    def test_a_worker_says_how_it_was_started_and_what_waits(self):
+        self.server.lead()
+        self.server.show("ring", stages=(("workers", 1, 2),), standbys={"ring-workers-0/1": [2, 4]})
+        self.open("/#/team/ring")
+        self.browser.wait("document.querySelectorAll('#stages .cell').length === 2")
+        first, second = self.browser.value("[...document.querySelectorAll('#stages .cell title')].map((title) => title.textContent)")
+        self.assertNotIn("standby", first)
+        self.assertIn(", started from standby (1.2 s ahead), 2 of 4 standbys ready: memory is short", second)
+
     def test_workers_are_reached_by_the_keyboard(self):
         self.server.lead()
         self.server.show("ring", but={"ring-workers-0/1": "Lost"})

@@ -99,6 +99,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
 const KUSTOMIZED: &[(&str, &[&str])] = &[
     ("pytorch-ddp", &["pytorch-ddp-workers-0"]),
     ("pytorch-ddp-recreate", &["pytorch-ddp-recreate-workers-0"]),
+    ("pytorch-ddp-standby", &["pytorch-ddp-standby-workers-0"]),
 ];
 
 async fn every_example_applies_and_begins_as_it_says(scene: Scene) -> Result<()> {

@@ -32,6 +32,7 @@ mod ray;
 mod replicas;
 mod restart;
 mod scope;
+mod standby;
 #[path = "../support/mod.rs"]
 mod support;
 mod templates;
@@ -57,6 +58,7 @@ fn main() -> std::process::ExitCode {
         deadlines::cases(),
         demo::cases(),
         heartbeat::cases(),
+        standby::cases(),
         identity::cases(),
         input::cases(),
         intruder::cases(),

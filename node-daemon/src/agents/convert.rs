@@ -5,8 +5,8 @@ use lockstep_proto::agent::v1::agent_message::Kind;
 use prost::Message as _;
 
 use crate::worker::types::{
-    AgentPhase, AgentState, BootNanos, ContainerId, Epoch, Exit, ExitCodes, Generation, Heartbeat, Target,
-    UnixNanos,
+    AgentPhase, AgentState, BootNanos, ContainerId, Epoch, Exit, ExitCodes, Generation, Heartbeat, Standbys,
+    Starts, Target, UnixNanos,
 };
 
 /// Longest text for people that is taken from an agent, in bytes.
@@ -16,6 +16,16 @@ const MAX_VERSION: usize = 64;
 /// Longest container name and container id, in bytes. Those of Kubernetes and containerd are far
 /// shorter.
 const MAX_NAME: usize = 253;
+/// Longest reason for missing standbys that is taken from an agent, in bytes.
+const MAX_REASON: usize = 200;
+/// Most processes of an attempt, started or standing by, that are believed.
+const MAX_PROCESSES: u32 = 1024;
+/// Most imported modules that are believed: the agent's list of them has 256 KiB.
+const MAX_MODULES: u32 = 128 << 10;
+/// Most memory of standbys that is believed, in KiB: a petabyte, so that sums do not overflow.
+const MAX_MEMORY_KIB: u64 = 1 << 40;
+/// Longest time of imports that is believed, in milliseconds: a day.
+const MAX_AHEAD_MS: u32 = 24 * 60 * 60 * 1000;
 
 /// A message of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,7 +113,28 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
         // An older agent does not send it.
         host_kill_before: (state.host_kill_before != 0).then_some(BootNanos(state.host_kill_before)),
         heartbeat,
+        starts: state.starts.map(starts),
+        standbys: state.standbys.map(standbys),
     })
+}
+
+fn starts(starts: wire::Starts) -> Starts {
+    Starts {
+        standby: starts.standby.min(MAX_PROCESSES),
+        cold: starts.cold.min(MAX_PROCESSES),
+        ahead_ms: starts.ahead_ms.min(MAX_AHEAD_MS),
+    }
+}
+
+fn standbys(standbys: wire::Standbys) -> Standbys {
+    let wanted = standbys.wanted.min(MAX_PROCESSES);
+    Standbys {
+        wanted,
+        ready: standbys.ready.min(wanted),
+        memory_kib: standbys.memory_kib.min(MAX_MEMORY_KIB),
+        modules: standbys.modules.min(MAX_MODULES),
+        reason: text(standbys.reason, MAX_REASON),
+    }
 }
 
 /// Shortens a text for people, and drops control characters: terminals show it.

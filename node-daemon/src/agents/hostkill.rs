@@ -5,6 +5,12 @@
 //! agent asked. Sessions of `kubectl exec` survive: their parent is the shim. The next worker
 //! survives: it starts later, once nothing is left.
 //!
+//! Standbys descend from the agent too. Those that had been started before it asked are killed like
+//! all others, and the next start is cold. Nobody waits for them but this kill: nothing is left of
+//! them for it to see once they have ended. A kill may still be under way when the agent no longer
+//! needs it, so an agent must not release a standby that is older than its request: the daemon
+//! would kill a worker.
+//!
 //! A process may end between the look and the signal, and its PID may then belong to a process of
 //! any container. So each process is held by a pidfd, looked at once more, and signalled through
 //! the pidfd. On a node without pidfds (Linux before 5.3) nothing is killed from the host: the

@@ -7,8 +7,8 @@ use tracing::warn;
 
 use crate::health::{Access, RuntimeAccess};
 use crate::worker::types::{
-    AgentPhase, Desired, Epoch, ExitRule, Generation, Heartbeat, Incarnation, Phase, WorkerRestart,
-    WorkerState,
+    AgentPhase, Desired, Epoch, ExitRule, Generation, Heartbeat, Incarnation, Phase, Standbys, Starts,
+    WorkerRestart, WorkerState,
 };
 
 /// A worker's state as it is reported.
@@ -53,6 +53,26 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
         detail: state.detail,
         heartbeat: heartbeat.into(),
         released_at: state.released_at.map(|generation| generation.0),
+        starts: state.starts.map(starts),
+        standbys: state.standbys.map(standbys),
+    }
+}
+
+fn starts(starts: Starts) -> wire::Starts {
+    wire::Starts {
+        standby: starts.standby,
+        cold: starts.cold,
+        ahead_ms: starts.ahead_ms,
+    }
+}
+
+fn standbys(standbys: Standbys) -> wire::Standbys {
+    wire::Standbys {
+        wanted: standbys.wanted,
+        ready: standbys.ready,
+        memory_kib: standbys.memory_kib,
+        modules: standbys.modules,
+        reason: standbys.reason,
     }
 }
 

@@ -238,6 +238,8 @@ fn agent_state(phase: AgentPhase, revision: u64) -> AgentState {
         needs_host_kill: false,
         host_kill_before: None,
         heartbeat: Heartbeat::Well,
+        starts: None,
+        standbys: None,
     }
 }
 

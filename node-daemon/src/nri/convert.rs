@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use lockstep_proto::nri::v1alpha1 as wire;
 
-use super::inject::{Adjustment, BIN_DIR, Container, PidNamespace};
+use super::inject::{Adjustment, BIN_DIR, Container, PidNamespace, Scratch};
 use crate::pods::{self, InPlacePod, Metadata, NotAWorker};
 use crate::worker::types::Pod;
 
@@ -72,23 +72,6 @@ pub fn agent_dir(container: &wire::Container) -> Option<PathBuf> {
 /// An adjustment.
 #[must_use]
 pub fn adjustment(adjustment: Adjustment) -> wire::ContainerAdjustment {
-    // Not sticky: the kernel might keep one uid from opening another's files there
-    // (fs.protected_regular).
-    let scratch = wire::Mount {
-        destination: adjustment.scratch.to_owned(),
-        r#type: "tmpfs".to_owned(),
-        source: "tmpfs".to_owned(),
-        options: [
-            "nosuid",
-            "nodev",
-            "noexec",
-            "mode=0777",
-            "size=64k",
-            "nr_inodes=16",
-        ]
-        .map(str::to_owned)
-        .into(),
-    };
     let mounts = adjustment
         .mounts
         .into_iter()
@@ -100,11 +83,26 @@ pub fn adjustment(adjustment: Adjustment) -> wire::ContainerAdjustment {
                 .map(str::to_owned)
                 .into(),
         })
-        .chain([scratch])
+        .chain(adjustment.scratch.into_iter().map(scratch))
         .collect();
     wire::ContainerAdjustment {
         args: adjustment.args,
         mounts,
         ..wire::ContainerAdjustment::default()
+    }
+}
+
+/// A file system in memory. It ends with the container.
+fn scratch(scratch: Scratch) -> wire::Mount {
+    let mode = if scratch.is_sticky { "1777" } else { "0777" };
+    let (mode, size) = (format!("mode={mode}"), format!("size={}k", scratch.kib));
+    let inodes = format!("nr_inodes={}", scratch.inodes);
+    wire::Mount {
+        destination: scratch.place.to_owned(),
+        r#type: "tmpfs".to_owned(),
+        source: "tmpfs".to_owned(),
+        options: ["nosuid", "nodev", "noexec", &mode, &size, &inodes]
+            .map(str::to_owned)
+            .into(),
     }
 }

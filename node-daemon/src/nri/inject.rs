@@ -14,6 +14,9 @@ pub const AGENT: &str = "/.lockstep/bin/lockstep-pod-agent";
 /// Directory of the worker's heartbeat file in a worker container.
 pub const HEARTBEAT_DIR: &str = "/.lockstep/heartbeat";
 const HEARTBEAT: &str = "/.lockstep/heartbeat/beat";
+/// Directory of the hook that starts interpreters ahead, and of what it has learned, in a worker
+/// container with standbys.
+pub const STANDBY_DIR: &str = "/.lockstep/standby";
 const SOCKET: &str = "/.lockstep/run/agent.sock";
 /// Directory of all of that, at the root of the container.
 const ROOT: &str = ".lockstep";
@@ -155,14 +158,43 @@ pub struct Adjustment {
     pub args: Vec<String>,
     /// Read-only bind mounts: source on the host, destination.
     pub mounts: Vec<(PathBuf, &'static str)>,
-    /// Where to mount a small file system of the container's own, writable for any uid even if the
-    /// image's root is not.
-    pub scratch: &'static str,
+    /// Small file systems of the container's own.
+    pub scratch: Vec<Scratch>,
 }
 
-/// Puts the agent in front of a container.
+/// A small file system of a container's own, writable for any uid even if the image's root is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scratch {
+    /// Where it is mounted.
+    pub place: &'static str,
+    /// Its size, in KiB.
+    pub kib: u32,
+    /// How many files and directories it has room for, with its root.
+    pub inodes: u32,
+    /// True if only the user that made a file may remove or replace it.
+    pub is_sticky: bool,
+}
+
+/// Not sticky: the kernel might keep one uid from opening another's files there
+/// (`fs.protected_regular`).
+const HEARTBEATS: Scratch = Scratch {
+    place: HEARTBEAT_DIR,
+    kib: 64,
+    inodes: 16,
+    is_sticky: false,
+};
+
+/// Sticky: another user of the container must not replace what the agent starts from there.
+const STANDBYS: Scratch = Scratch {
+    place: STANDBY_DIR,
+    kib: 2 << 10,
+    inodes: 64,
+    is_sticky: true,
+};
+
+/// Puts the agent in front of a container of `pod`.
 #[must_use]
-pub fn adjustment(container: &Container, paths: Paths) -> Adjustment {
+pub fn adjustment(pod: &Pod, container: &Container, paths: Paths) -> Adjustment {
     let mut args: Vec<String> = [
         AGENT,
         "--socket",
@@ -180,176 +212,19 @@ pub fn adjustment(container: &Container, paths: Paths) -> Adjustment {
         let millis = seconds.saturating_mul(1000).to_string();
         args.extend(["--termination-grace-ms".to_owned(), millis]);
     }
+    let mut scratch = vec![HEARTBEATS];
+    if pod.wants_standbys {
+        args.extend(["--standby", STANDBY_DIR].map(str::to_owned));
+        scratch.push(STANDBYS);
+    }
     args.push("--".to_owned());
     args.extend(container.args.iter().cloned());
     Adjustment {
         args,
         mounts: vec![(paths.bin, BIN_DIR), (paths.run, RUN_DIR)],
-        scratch: HEARTBEAT_DIR,
+        scratch,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing;
-
-    fn pod() -> Pod {
-        testing::pod("u")
-    }
-
-    fn container() -> Container {
-        Container {
-            id: "c1".into(),
-            name: "worker".into(),
-            args: vec!["python3".into(), "train.py".into()],
-            mounts: vec!["/proc".into(), "/dev/shm".into(), "/data/.lockstep".into()],
-            pid_namespace: PidNamespace::Own,
-            termination_grace: None,
-        }
-    }
-
-    fn paths() -> Paths {
-        Paths {
-            bin: "/run/lockstep/bin/abc".into(),
-            run: "/run/lockstep/pods/u".into(),
-        }
-    }
-
-    #[test]
-    fn only_the_named_containers_are_workers() {
-        assert_eq!(decide(&pod(), &container()), Decision::Inject);
-        let sidecar = Container {
-            name: "sidecar".into(),
-            ..container()
-        };
-        assert_eq!(decide(&pod(), &sidecar), Decision::NotOurs);
-    }
-
-    #[test]
-    fn injection_is_idempotent() {
-        assert_eq!(decide(&pod(), &injected()), Decision::Already);
-    }
-
-    /// As it is shown once the agent was put in front.
-    fn injected() -> Container {
-        let adjustment = adjustment(&container(), paths());
-        let mut injected = Container {
-            args: adjustment.args,
-            ..container()
-        };
-        let mounts = adjustment.mounts.iter().map(|(_, to)| (*to).to_owned());
-        injected.mounts.extend(mounts);
-        injected.mounts.push(adjustment.scratch.to_owned());
-        injected
-    }
-
-    #[test]
-    fn a_pods_own_mount_over_the_agent_is_never_started_as_the_agent() {
-        for hostile in [
-            "/",
-            "//",
-            "/.",
-            "/data/..",
-            "/.lockstep",
-            "/.lockstep/",
-            "/.lockstep/bin",
-            "/.lockstep/bin/lockstep-pod-agent",
-            "/.lockstep/run/agent.sock",
-            "/.lockstep/heartbeat/beat",
-            "/.lockstep/other",
-            "//.lockstep//bin",
-            "/./.lockstep/./bin/",
-            "/data/../.lockstep/bin",
-            "/link/../../.lockstep",
-            "/data/.lockstep/../../.lockstep/bin",
-            "/data/.lockstep/../x",
-            ".lockstep/bin",
-            "",
-        ] {
-            let mut container = container();
-            container.mounts.push(hostile.to_owned());
-            let decision = decide(&pod(), &container);
-            assert!(matches!(decision, Decision::Refuse(_)), "{hostile}");
-            // Nor is it stopped for a restart as one that could have had an agent.
-            assert!(!misses_agent(&pod(), &container), "{hostile}");
-        }
-        for harmless in [
-            "/data",
-            "/.lockstep-data",
-            "/lockstep",
-            "/data/.lockstep/bin",
-            "/a/../b",
-        ] {
-            let mut container = container();
-            container.mounts.push(harmless.to_owned());
-            assert_eq!(decide(&pod(), &container), Decision::Inject, "{harmless}");
-        }
-    }
-
-    #[test]
-    fn a_command_with_the_agents_path_is_not_mistaken_for_it() {
-        let called = Container {
-            args: injected().args,
-            ..container()
-        };
-        assert!(matches!(decide(&pod(), &called), Decision::Refuse(_)));
-    }
-
-    #[test]
-    fn a_worker_misses_its_agent_if_it_could_have_one_and_starts_something_else() {
-        assert!(misses_agent(&pod(), &container()));
-        let of = |change: fn(&mut Container)| {
-            let mut container = container();
-            change(&mut container);
-            misses_agent(&pod(), &container)
-        };
-        assert!(!of(
-            |container| container.args = adjustment(container, paths()).args
-        ));
-        assert!(!of(|container| {
-            container.args = adjustment(container, paths()).args;
-            container.args.insert(0, "/usr/bin/wrapper".to_owned());
-        }));
-        assert!(!of(|container| container.args.clear()));
-        assert!(!of(|container| container.pid_namespace = PidNamespace::Shared));
-        assert!(!of(|container| *container = injected()));
-        assert!(!of(|container| "sidecar".clone_into(&mut container.name)));
-    }
-
-    #[test]
-    fn the_agent_must_be_first_of_its_namespace() {
-        let shared = Container {
-            pid_namespace: PidNamespace::Shared,
-            ..container()
-        };
-        assert!(matches!(decide(&pod(), &shared), Decision::Refuse(_)));
-        assert!(makes_plain(&pod(), &shared) && !makes_plain(&pod(), &container()));
-        let sidecar = Container {
-            name: "sidecar".into(),
-            ..shared
-        };
-        assert!(!makes_plain(&pod(), &sidecar));
-        let empty = Container {
-            args: vec![],
-            ..container()
-        };
-        assert!(matches!(decide(&pod(), &empty), Decision::Refuse(_)));
-    }
-
-    #[test]
-    fn the_final_args_follow_the_separator() {
-        let adjustment = adjustment(&container(), paths());
-        assert_eq!(
-            adjustment.args.join(" "),
-            "/.lockstep/bin/lockstep-pod-agent --socket /.lockstep/run/agent.sock --container worker --container-id c1 --heartbeat /.lockstep/heartbeat/beat -- python3 train.py"
-        );
-        assert_eq!(
-            adjustment.mounts,
-            [
-                (PathBuf::from("/run/lockstep/bin/abc"), "/.lockstep/bin"),
-                (PathBuf::from("/run/lockstep/pods/u"), "/.lockstep/run"),
-            ]
-        );
-    }
-}
+mod tests;

@@ -181,6 +181,8 @@ pub(crate) mod tests {
             detail: String::new(),
             heartbeat: Heartbeat::Well,
             released_at: None,
+            starts: None,
+            standbys: None,
         }
     }
 

@@ -337,6 +337,11 @@ impl Table {
                 Phase::Unlinked(_) | Phase::Lost(_) => Heartbeat::Well,
             },
             released_at: worker.released_at(),
+            starts: last.and_then(|last| last.starts),
+            standbys: match phase {
+                Phase::Agent(AgentPhase::Done(_)) | Phase::Lost(_) => None,
+                Phase::Agent(_) | Phase::Unlinked(_) => last.and_then(|last| last.standbys.clone()),
+            },
         };
         if worker.reported.as_ref() != Some(&state) {
             self.revision += 1;

@@ -79,6 +79,8 @@ pub struct Pod {
     pub supervised: BTreeSet<String>,
     /// True if the kubelet starts a stopped container of this pod again, as the control plane says.
     pub started_again: bool,
+    /// True if agents of this pod may keep standbys.
+    pub wants_standbys: bool,
 }
 
 /// The end of a container.
@@ -148,6 +150,33 @@ impl Phase {
     }
 }
 
+/// How the processes of an attempt were started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Starts {
+    /// From a standby.
+    pub standby: u32,
+    /// Without one.
+    pub cold: u32,
+    /// CPU time of the imports that a standby had done before the release, in milliseconds; the
+    /// most of any.
+    pub ahead_ms: u32,
+}
+
+/// Interpreters that an agent starts ahead, while its worker runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standbys {
+    /// How many the next attempt can use.
+    pub wanted: u32,
+    /// How many of them have imported what the last attempt had.
+    pub ready: u32,
+    /// Resident memory of all, in KiB, when they were ready.
+    pub memory_kib: u64,
+    /// Modules that one of them has imported; the most of any.
+    pub modules: u32,
+    /// Why there are fewer than wanted, or none can be; for people.
+    pub reason: String,
+}
+
 /// An agent's State message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentState {
@@ -173,6 +202,10 @@ pub struct AgentState {
     pub host_kill_before: Option<BootNanos>,
     /// Of a running worker.
     pub heartbeat: Heartbeat,
+    /// Of the current attempt. `None` before the first start, and without standbys.
+    pub starts: Option<Starts>,
+    /// `None` if the worker asks for none.
+    pub standbys: Option<Standbys>,
 }
 
 /// One container instance of a worker, as the control plane knows it.
@@ -220,6 +253,10 @@ pub struct WorkerState {
     /// For a container that ended, was made without its agent and was never stopped for a restart:
     /// the generation at which its group was released while it ran.
     pub released_at: Option<Generation>,
+    /// Of the current attempt. `None` before the first start, and without standbys.
+    pub starts: Option<Starts>,
+    /// `None` if the worker asks for none, or starts no more.
+    pub standbys: Option<Standbys>,
 }
 
 /// A set of exit codes.

@@ -227,5 +227,24 @@ PROGRAMS = [
         import csv, json, tempfile
         print(sorted(os.listdir("/proc/self/fd")))
     """),
+    Program("sets variables before it imports", """
+        import os
+        os.environ["OMP_NUM_THREADS"] = "3"
+        os.environ.pop("TZ")
+        os.environ["HF_X"] = "a\\n"
+        import csv, decimal
+        print(sorted(os.environ.items()))
+    """, environment={"TZ": "UTC"}),
+    Program("adds folders to sys.path", {"main.py": """
+        import sys
+        sys.path.insert(0, "lib")
+        import sched, csv
+        print(csv.__file__)
+    """, "lib/csv.py": "", "lib/xml/__init__.py": ""}, every=True),
+    Program("adds folders to sys.path under an import", {"main.py": """
+        import sys
+        sys.path.insert(0, "lib")
+        import sched
+    """, "lib/heapq.py": ""}, refused="shadowed heapq"),
     Program("files of others", {"main.py": "import data, wandb\nprint(data.__path__, wandb)", "data/x": "", "wandb/x": ""}),
 ]  # fmt: skip

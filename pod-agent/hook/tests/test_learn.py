@@ -6,7 +6,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from agent import MAGIC
+from agent import MAGIC, hooked
 from case import StandbyTest
 
 
@@ -23,6 +23,10 @@ class Learns(StandbyTest):
         self.assertLess(names.index("csv"), names.index("_csv"))
         self.assertIn("json.tool", names)
 
+    def test_that_it_runs_is_seen_when_nothing_is_learned(self) -> None:
+        self.run_hooked([self.python, "-sc", "import os; os._exit(0)"])
+        self.assertEqual(struct.pack("<I", MAGIC), self.list.raw()[:4])
+
     def test_keeps_what_attempts_before_have_learned(self) -> None:
         self.run_hooked(self.program("import csv"))
         before = self.list.raw()[8:]
@@ -37,21 +41,83 @@ class Learns(StandbyTest):
         standby.process.wait()
         self.assertIn("decimal", self.list.names())
 
-    def test_a_number_of_its_own_is_used_where_the_agents_is_another(self) -> None:
-        moved = os.dup(self.list.descriptor)
-        os.dup2(moved, 200)
-        os.close(moved)
-        self.addCleanup(os.close, 200)
-        text = "import csv, os; os.closerange(3, 2000); f = open(os.devnull, 'r+b'); import decimal"
-        # A process between this one and the program has no such descriptor.
-        self.run_hooked(["/bin/sh", "-c", f"{self.python} -c \"{text}\"; true"], listed=200)
+    def test_where_the_agents_number_is_another(self) -> None:
+        """A descriptor is kept, out of the program's way; the program may close it, and use its number."""
+        text = """
+            import os, csv
+            number = max(map(int, os.listdir("/proc/self/fd")))
+            print(number, os.open("/dev/null", os.O_RDONLY), os.get_inheritable(number))
+            os.closerange(3, number + 1)
+            os.dup2(os.open("file", os.O_RDWR | os.O_CREAT), number)
+            import decimal
+            print(os.path.getsize("file"))
+        """
+        listed = self.list.descriptor
+        renumber = f"import os, sys; os.dup2({listed}, 201); os.close({listed}); os.execv(sys.argv[1], sys.argv[1:])"
+        ran = subprocess.run(
+            [self.python, "-ESc", renumber, *self.program(text)],
+            env=hooked(self.environment, self.hook, "run", 201),
+            pass_fds=(listed,),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.assertEqual(f"{min(os.sysconf('SC_OPEN_MAX'), 1024) - 1} 3 False\n0\n", ran.stdout)
         self.assertIn("csv", self.list.names())
-        self.assertTrue(set(self.list.names()).isdisjoint({"decimal"}) or "decimal" in self.list.names())
+        self.assertNotIn("decimal", self.list.names())
 
     def test_forks_do_not_write(self) -> None:
         self.run_hooked(self.program("import os\nif os.fork() == 0: import csv; os._exit(0)\nos.wait(); import cmd"))
         self.assertNotIn("csv", self.list.names())
         self.assertIn("cmd", self.list.names())
+
+    def test_programs_that_learn_at_the_same_time(self) -> None:
+        """Ranks of one kind share a list."""
+        names = ["csv", "decimal", "cmd", "sched", "http.server", "asyncio", "xml.dom.minidom", "pdb"]
+        text = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
+        listed = self.list.descriptor
+        ranks = [
+            subprocess.Popen(
+                [*self.program(text), *names[rank:], *names[:rank]],
+                env=hooked(self.environment, self.hook, "run", listed),
+                pass_fds=(listed,),
+            )
+            for rank in range(4)
+        ]
+        self.assertEqual([0] * 4, [rank.wait() for rank in ranks])
+        learned = self.list.names()
+        self.assertEqual(sorted(set(learned)), sorted(learned))
+        self.assertLessEqual(set(names), set(learned))
+        self.assertTrue(all(name.replace(".", "").replace("_", "").isalnum() or name[0] == "/" for name in learned))
+
+    def test_threads(self) -> None:
+        ran = self.run_hooked(self.program("""
+            import importlib, threading
+            def work(names):
+                for name in names.split(): importlib.import_module(name)
+            threads = [threading.Thread(target=work, args=(names,)) for names in ("csv sched wave", "cmd decimal pdb")]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+            print("done")
+        """))
+        self.assertEqual("done\n", ran.stdout, ran.stderr)
+        self.assertLessEqual({"csv", "sched", "cmd", "decimal"}, set(self.list.names()))
+
+    def test_a_handler_of_a_signal_that_imports(self) -> None:
+        ran = self.run_hooked(self.program("""
+            import importlib, signal
+            def attempt(name):
+                try: importlib.import_module(name)
+                except ImportError: pass
+            for n in range(200):
+                signal.signal(signal.SIGALRM, lambda *_: attempt("no_such_%d" % n))
+                signal.setitimer(signal.ITIMER_REAL, 0.0002)
+                for m in range(10): attempt("none_%d_%d" % (n, m))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            print("done")
+        """))
+        self.assertEqual("done\n", ran.stdout, ran.stderr)
 
     def test_only_imports_count(self) -> None:
         self.run_hooked(self.program("""

@@ -11,6 +11,7 @@ use crate::sys::{self, Interest};
 use crate::target::{Exit, Source};
 
 use super::command;
+use super::is_sent;
 use super::kinds::{MAX_RANKS, Program};
 use super::process::State;
 use super::ranks::{Caller, Cold, Context, Ranks, Release, Stage, said};
@@ -91,6 +92,10 @@ impl Ranks {
         };
         release.process.listen();
         if release.process.state != State::Confirmed {
+            if release.process.closed {
+                // It has ended, or will say nothing any more.
+                release.process.kill();
+            }
             return;
         }
         let (kind, ahead) = (release.kind, release.ahead);
@@ -176,7 +181,7 @@ impl Ranks {
         let streams: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
         if !waiting.process.release_with(changes, &streams) {
             // Its end of the socket is closed, or the message is too long: it ends, or is made to.
-            let _ = sys::kill(waiting.process.pid, libc::SIGKILL);
+            waiting.process.kill();
             return None;
         }
         Some(Release {
@@ -261,13 +266,16 @@ impl Ranks {
     pub(super) fn rank_reaped(&mut self, pid: i32, exit: Exit) -> bool {
         for at in 0..self.callers.len() {
             // What it has said may not have been read yet.
-            if matches!(&self.callers[at].stage, Stage::Releasing(release) if release.process.pid == pid) {
+            if let Stage::Releasing(release) = &mut self.callers[at].stage
+                && release.process.pid == pid
+            {
+                release.process.hear_out();
                 self.hear_release(at);
             }
             let caller = &mut self.callers[at];
             match &mut caller.stage {
                 Stage::Releasing(release) if release.process.pid == pid => {
-                    self.reason = release.process.cause().map_or_else(
+                    self.reason = release.process.cause(is_sent(exit)).map_or_else(
                         || "the standby of a rank ended when it was released".to_owned(),
                         said,
                     );

@@ -23,8 +23,10 @@ const FILES: [(&str, &str); 4] = [
         include_str!("../../hook/_lockstep_release.py"),
     ),
 ];
-/// What a list of modules begins with: its form, and that it is empty.
-const EMPTY_LIST: [u8; 8] = *b"LSK1\0\0\0\0";
+/// What a list of modules begins with, once the hook has begun to write it.
+const FORM: [u8; 4] = *b"LSK1";
+/// Length of what precedes the modules in a list: its form, and their length.
+const HEADER: usize = 8;
 /// Longest list of modules.
 const LONGEST_LIST: usize = 256 << 10;
 /// In the hook's folder: by this name the worker starts ranks, and calls this program.
@@ -55,10 +57,14 @@ pub(super) struct List(File);
 
 impl List {
     pub(super) fn new() -> io::Result<Self> {
-        let memory = sys::memory(c"lockstep-modules")?;
-        let mut file = File::from(memory);
-        file.write_all(&EMPTY_LIST)?;
-        Ok(Self(file))
+        Ok(Self(File::from(sys::memory(c"lockstep-modules")?)))
+    }
+
+    /// True once the hook has run in the worker. If it has not, a standby would not stop in it
+    /// either: it would run the program.
+    pub(super) fn is_begun(&self) -> bool {
+        let mut form = [0; FORM.len()];
+        self.0.read_exact_at(&mut form, 0).is_ok() && form == FORM
     }
 
     /// Another with the same modules.
@@ -72,7 +78,7 @@ impl List {
     pub(super) fn renew(&self, other: &Self) -> io::Result<()> {
         let (from, to) = (other.read()?, self.read()?);
         if from != to
-            && let Some((header, modules)) = from.split_at_checked(EMPTY_LIST.len())
+            && let Some((header, modules)) = from.split_at_checked(HEADER)
         {
             // What the header counts is there first.
             self.0.write_all_at(modules, header.len() as u64)?;
@@ -183,6 +189,14 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_begun_once_the_hook_has_written_to_it() {
+        let list = List::new().unwrap();
+        assert!(!list.is_begun());
+        list.0.write_all_at(b"LSK1\x02\0\0\0x\n", 0).unwrap();
+        assert!(list.is_begun());
+    }
+
+    #[test]
     fn a_folder_that_others_can_change_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("hook");
@@ -225,7 +239,7 @@ mod tests {
     fn a_copy_of_a_list_follows_it() {
         let list = List::new().unwrap();
         let copy = list.copy().unwrap();
-        assert_eq!(copy.read().unwrap(), EMPTY_LIST);
+        assert_eq!(copy.read().unwrap(), b"");
         list.0.write_all_at(b"LSK1\x03\0\0\0os\n", 0).unwrap();
         copy.renew(&list).unwrap();
         assert_eq!(copy.read().unwrap(), b"LSK1\x03\0\0\0os\n");

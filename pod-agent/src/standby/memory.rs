@@ -1,15 +1,31 @@
 //! How much memory the container may still use, by its cgroup.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where a container sees its own cgroup.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// KiB that the container may still use before its limit; none if it has no limit, or none that
-/// can be read. Pages of files that the kernel can drop count as free.
-pub(crate) fn room_kib() -> Option<u64> {
-    room_at(Path::new(ROOT))
+/// The memory of a container.
+#[derive(Debug)]
+pub(super) struct Memory(PathBuf);
+
+impl Memory {
+    /// That of this container.
+    pub(super) fn own() -> Self {
+        Self::at(Path::new(ROOT))
+    }
+
+    /// That of the cgroup whose files are in this folder.
+    pub(super) fn at(root: &Path) -> Self {
+        Self(root.to_owned())
+    }
+
+    /// KiB that the container may still use before its limit; none if it has no limit, or none that
+    /// can be read. Pages of files that the kernel can drop count as free.
+    pub(super) fn room_kib(&self) -> Option<u64> {
+        room_at(&self.0)
+    }
 }
 
 fn room_at(root: &Path) -> Option<u64> {
@@ -46,7 +62,7 @@ pub(crate) fn too_little(needed_kib: u64) -> String {
 }
 
 /// Resident memory of a process in KiB; 0 if it has gone.
-pub(crate) fn resident_kib(pid: i32) -> u64 {
+pub(super) fn resident_kib(pid: i32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
+use super::reason;
 use crate::sys;
 
 /// Longest message of a standby that is read, in bytes.
@@ -15,6 +16,9 @@ const MAX_MESSAGE: usize = 1024;
 const MAX_REASON: usize = 160;
 /// Most messages that are read at once; the rest is read in the next round.
 const AT_ONCE: usize = 64;
+/// Most messages that are read of one that has ended: more than the kernel keeps for one socket.
+/// Processes that it has left behind could go on sending.
+const TO_THE_END: usize = 4096;
 
 /// A process that imports ahead, or waits to go on.
 #[derive(Debug)]
@@ -22,10 +26,12 @@ pub(super) struct Process {
     pub(super) pid: i32,
     socket: UnixDatagram,
     pub(super) state: State,
+    /// Set once nothing can be said to it any more, nor heard of it.
+    pub(super) closed: bool,
     /// The module that it imports now: the culprit, if it ends.
     importing: Option<String>,
     /// Why it does not serve, if it has said so.
-    pub(super) fault: Option<Fault>,
+    fault: Option<Fault>,
 }
 
 /// What a standby is doing.
@@ -71,6 +77,7 @@ impl Process {
             pid,
             socket,
             state: State::Warming,
+            closed: false,
             importing: None,
             fault: None,
         }
@@ -79,13 +86,35 @@ impl Process {
     /// Takes what it has said. A standby is believed about itself alone: it is a process of the
     /// container like the worker.
     pub(super) fn listen(&mut self) {
+        self.read(AT_ONCE);
+    }
+
+    /// Takes all that it has said, once it has been reaped: its last word decides whether it had
+    /// gone on.
+    pub(super) fn hear_out(&mut self) {
+        self.read(TO_THE_END);
+    }
+
+    fn read(&mut self, most: usize) {
         let mut text = [0; MAX_MESSAGE];
-        for _ in 0..AT_ONCE {
+        for _ in 0..most {
             let length = match self.socket.recv(&mut text) {
-                // The other end is gone; the process is reaped soon.
-                Ok(0) => return,
+                Ok(0) => {
+                    self.closed = true;
+                    // The old one would be ready for ever.
+                    if let Ok(silent) = UnixDatagram::unbound().and_then(|silent| {
+                        silent.set_nonblocking(true)?;
+                        Ok(silent)
+                    }) {
+                        self.socket = silent;
+                    }
+                    return;
+                }
                 Ok(length) => length,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                // It has ended without reading what it was told. What it has said comes next.
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionReset) => {
+                    continue;
+                }
                 Err(_) => return,
             };
             match parse(&text[..length]) {
@@ -133,10 +162,34 @@ impl Process {
         sent
     }
 
-    /// Why it has ended, once it has been reaped and listened to for the last time.
-    pub(super) fn cause(&mut self) -> Option<Fault> {
+    /// The module that it imports, while it waits.
+    pub(super) fn importing(&self) -> Option<&str> {
+        let waits = matches!(self.state, State::Warming | State::Ready(_));
+        self.importing.as_deref().filter(|_| waits)
+    }
+
+    /// Blames the module that it imports.
+    pub(super) fn give_up_import(&mut self) {
+        let why = "its import does not end".to_owned();
+        self.fault = self.importing.take().map(|name| Fault::Module { name, why });
+    }
+
+    /// Ends it and what it has started in its process group. It is not reaped yet.
+    pub(super) fn kill(&self) {
+        let _ = sys::kill(self.pid, libc::SIGKILL);
+        self.kill_group();
+    }
+
+    /// Ends what it has started in its process group.
+    pub(super) fn kill_group(&self) {
+        let _ = sys::kill(-self.pid, libc::SIGKILL);
+    }
+
+    /// Why it has ended, once it has been reaped and listened to for the last time. `sent`: a
+    /// signal ended it that others send, so that no module is to blame.
+    pub(super) fn cause(&mut self, sent: bool) -> Option<Fault> {
         self.fault.take().or_else(|| {
-            let name = self.importing.take()?;
+            let name = self.importing.take().filter(|_| !sent)?;
             let why = "it ended while it was imported".to_owned();
             Some(Fault::Module { name, why })
         })
@@ -162,10 +215,10 @@ fn parse(message: &[u8]) -> Option<Message> {
             let (name, why) = rest.split_once(' ').unwrap_or((rest, ""));
             Message::Fault(Fault::Module {
                 name: bounded(name),
-                why: bounded(why),
+                why: reason::of_module(&bounded(why)),
             })
         }
-        "refused" => Message::Fault(Fault::Other(bounded(rest))),
+        "refused" => Message::Fault(Fault::Other(reason::of_refusal(&bounded(rest)))),
         "started" => Message::Started,
         _ => return None,
     })
@@ -177,7 +230,8 @@ mod tests {
 
     fn process() -> (Process, UnixDatagram) {
         let (ours, theirs) = sys::pair().unwrap();
-        (Process::new(1, ours), UnixDatagram::from(theirs))
+        // No process has this PID.
+        (Process::new(i32::MAX, ours), UnixDatagram::from(theirs))
     }
 
     #[test]
@@ -192,7 +246,7 @@ mod tests {
             ahead: Duration::from_millis(1500),
         };
         assert_eq!(standby.state, State::Ready(ready));
-        assert_eq!(standby.cause(), None);
+        assert_eq!(standby.cause(false), None);
         other.send(b"started").unwrap();
         standby.listen();
         assert_eq!(standby.state, State::Ready(ready), "only a release is confirmed");
@@ -219,17 +273,35 @@ mod tests {
         let (mut standby, other) = process();
         other.send(b"importing bad").unwrap();
         standby.listen();
-        let Some(Fault::Module { name, .. }) = standby.cause() else {
+        let Some(Fault::Module { name, .. }) = standby.cause(false) else {
             panic!("no culprit");
         };
         assert_eq!(name, "bad");
+        other.send(b"importing innocent").unwrap();
+        standby.listen();
+        assert_eq!(standby.cause(true), None, "it was killed by another process");
         other.send(b"spoiled web it listens on a port").unwrap();
         standby.listen();
         let fault = Fault::Module {
             name: "web".to_owned(),
             why: "it listens on a port".to_owned(),
         };
-        assert_eq!(standby.cause(), Some(fault));
+        assert_eq!(standby.cause(true), Some(fault));
+    }
+
+    #[test]
+    fn all_that_one_has_said_counts_once_it_has_ended() {
+        let (mut standby, other) = process();
+        assert!(standby.release([]));
+        for _ in 0..5 {
+            other.send(b"importing more").unwrap();
+        }
+        other.send(b"started").unwrap();
+        // With the release unread, which the kernel tells as an error.
+        drop(other);
+        standby.hear_out();
+        assert!(standby.closed);
+        assert_eq!(standby.state, State::Confirmed);
     }
 
     #[test]
@@ -239,7 +311,7 @@ mod tests {
         }
         assert_eq!(
             parse(b"refused \x1b[2J\xff"),
-            Some(Message::Fault(Fault::Other("[2J\u{fffd}".to_owned())))
+            Some(Message::Fault(Fault::Other("the hook: [2J\u{fffd}".to_owned())))
         );
         let long = format!("importing {}", "\u{e9}".repeat(400));
         let Some(Message::Importing(name)) = parse(long.as_bytes()) else {

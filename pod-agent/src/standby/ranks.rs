@@ -27,7 +27,9 @@ use crate::target::{Exit, Input, Source, Standbys as Summary};
 
 use super::files::{Folder, List, SHIM, SOCKET};
 use super::inherited;
+use super::is_sent;
 use super::kinds::{Kinds, MAX_RANKS};
+use super::memory::{Memory, resident_kib};
 use super::process::{Fault, Process, State};
 use super::wire::Environment;
 
@@ -126,6 +128,7 @@ pub(super) struct Cold {
 pub(super) struct Context<'a> {
     pub(super) folder: &'a Folder,
     pub(super) watched: &'a Watched,
+    pub(super) memory: &'a Memory,
     pub(super) now: Duration,
     /// The worker runs, and is not being stopped.
     pub(super) running: bool,
@@ -180,9 +183,28 @@ impl Ranks {
         self.warmed.get_or_insert(now);
     }
 
-    /// No more are started in this attempt.
-    pub(super) fn stop(&mut self) {
+    /// Ends what waits. No more are started in this attempt.
+    pub(super) fn end(&mut self) {
         (self.warmed, self.settles) = (None, None);
+        for waiting in &self.waiting {
+            waiting.process.kill();
+        }
+    }
+
+    /// Ends what waits if the container's memory is short, and passes on what was learnt.
+    pub(super) fn look(&mut self, memory: &Memory) {
+        self.renew_lists();
+        for waiting in &self.waiting {
+            let size = resident_kib(waiting.process.pid);
+            if memory.room_kib().is_some_and(|room| room < size) {
+                waiting.process.kill();
+                "the container's memory is short".clone_into(&mut self.reason);
+                if let Some(kind) = self.kinds.get(waiting.kind) {
+                    // One that still imported would have needed more.
+                    kind.size_kib = kind.size_kib.max(Some(2 * size));
+                }
+            }
+        }
     }
 
     /// PIDs of the standbys that belong to no attempt yet.
@@ -223,6 +245,10 @@ impl Ranks {
     fn hear_standbys(&mut self) {
         for waiting in &mut self.waiting {
             waiting.process.listen();
+            if waiting.process.closed {
+                // It has ended, or can be told nothing any more.
+                waiting.process.kill();
+            }
             if let State::Ready(ready) = waiting.process.state
                 && let Some(kind) = self.kinds.get(waiting.kind)
             {
@@ -235,8 +261,9 @@ impl Ranks {
     pub(super) fn reaped(&mut self, pid: i32, exit: Exit) -> bool {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.process.pid == pid) {
             let mut waiting = self.waiting.swap_remove(at);
-            waiting.process.listen();
-            let fault = waiting.process.cause();
+            waiting.process.hear_out();
+            waiting.process.kill_group();
+            let fault = waiting.process.cause(is_sent(exit));
             self.kinds.failed(waiting.kind, self.now, fault.as_ref());
             if self.reason.is_empty() || fault.is_some() {
                 self.reason = fault.map_or_else(|| "the standby of a rank has ended".to_owned(), said);

@@ -32,7 +32,7 @@ impl Ranks {
             if alike < self.kinds.wanted(waiting.kind) {
                 kept.push(waiting.kind);
             } else {
-                let _ = sys::kill(waiting.process.pid, libc::SIGKILL);
+                waiting.process.kill();
             }
         }
         self.kinds.forget();
@@ -79,7 +79,11 @@ impl Ranks {
         let guess = self.largest_kib(id).min(FIRST_GUESS_KIB);
         let kind = self.kinds.get(id).ok_or_else(String::new)?;
         let needed = 2 * kind.size_kib.unwrap_or(guess);
-        if memory::room_kib().is_some_and(|room| room < needed) {
+        // An interpreter that does not load the hook would run the program at once.
+        if !kind.list.is_begun() {
+            return Err("the program of a rank has not loaded the hook for standbys".to_owned());
+        }
+        if context.memory.room_kib().is_some_and(|room| room < needed) {
             return Err(memory::too_little(needed));
         }
         let list = if shared {

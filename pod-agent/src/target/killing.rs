@@ -25,12 +25,12 @@ pub(super) struct Killing {
 }
 
 impl Machine {
-    pub(super) fn on_killed(&mut self, now: Moment, report: KillReport) {
+    pub(super) fn on_killed(&mut self, now: Moment, report: KillReport, todo: &mut Vec<Action>) {
         if self.killing.is_none() {
             return;
         }
         if report.denied {
-            self.ask_for_host_kill(now);
+            self.ask_for_host_kill(now, todo);
             self.status.detail = self.of_leftovers(&report.note);
         }
         let Some(killing) = &mut self.killing else { return };
@@ -42,7 +42,8 @@ impl Machine {
     }
 
     /// Asks the daemon to kill what runs now, and asks again later to cover what was started since.
-    pub(super) fn ask_for_host_kill(&mut self, now: Moment) {
+    pub(super) fn ask_for_host_kill(&mut self, now: Moment, todo: &mut Vec<Action>) {
+        self.standby.doom(todo);
         let asked = Duration::from_nanos(self.status.host_kill_before.0);
         if !self.status.needs_host_kill || Duration::from_nanos(now.boot.0) >= asked + ASK_AGAIN {
             self.status.needs_host_kill = true;
@@ -98,7 +99,7 @@ impl Machine {
         // The daemon cannot do more about processes that could be signalled: the kernel ends them
         // when it can.
         if forking || unseen {
-            self.ask_for_host_kill(now);
+            self.ask_for_host_kill(now, todo);
         }
     }
 }

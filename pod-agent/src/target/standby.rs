@@ -5,7 +5,8 @@
 //!   standbys.
 //! - Only one process is released for an attempt. A cold start follows a released standby only
 //!   once that has ended without running anything of the worker.
-//! - A standby is no process of the worker: a stop neither ends it nor waits for it.
+//! - A standby is no process of the worker: a stop neither ends it nor waits for it. It is ended if
+//!   the daemon is asked to kill what runs, since that spares nothing that runs already.
 
 use std::time::Duration;
 
@@ -18,8 +19,9 @@ use super::{Action, Exit, Machine, Moment, Phase, Source, Starts};
 pub(super) const SETTLED: Duration = Duration::from_secs(30);
 /// How long a released standby may take to confirm that it goes on.
 pub(super) const CONFIRM: Duration = Duration::from_secs(2);
-/// Bounds of the wait before the next standby, if one after the other ends.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
+/// Bounds of the wait before the next standby, if one after the other ends. The first is short: a
+/// standby is missed at each restart until then.
+pub(super) const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
 
 /// The worker's standby, as the machine knows it.
 #[derive(Debug, Default)]
@@ -27,10 +29,12 @@ pub(super) struct Standby {
     /// False for a worker that asks for none, or cannot have one.
     wanted: bool,
     state: State,
-    /// When the next one is started.
-    warm_at: Option<Duration>,
-    /// The wait before that, once one has ended.
+    /// From when on the running worker counts as up, if that is known.
+    up_at: Option<Duration>,
+    /// The wait after the next one that ends is longer than this one was.
     again: Duration,
+    /// The end of that wait.
+    not_before: Duration,
     /// When a released one has to have confirmed that it goes on.
     confirm_by: Option<Duration>,
     /// What it has imported, as CPU time.
@@ -45,38 +49,62 @@ enum State {
     Ready,
     /// Released, and not confirmed yet.
     Released,
+    /// Being ended, and never released.
+    Ending,
 }
 
 impl Standby {
     pub(super) fn deadline(&self) -> Option<Duration> {
-        [self.warm_at, self.confirm_by].into_iter().flatten().min()
+        [self.warm_at(), self.confirm_by].into_iter().flatten().min()
+    }
+
+    /// When the next one is started.
+    fn warm_at(&self) -> Option<Duration> {
+        let needed = self.wanted && self.state == State::None;
+        self.up_at
+            .filter(|_| needed)
+            .map(|up_at| up_at.max(self.not_before))
     }
 
     /// The worker runs; `beats`: its first heartbeat will say when it is up.
     pub(super) fn worker_runs(&mut self, now: Moment, beats: bool) {
-        let needed = self.wanted && self.state == State::None;
-        self.warm_at = (needed && !beats).then(|| now.mono + SETTLED.max(self.again));
+        self.up_at = (!beats).then(|| now.mono + SETTLED);
     }
 
     /// The worker has sent a heartbeat.
     pub(super) fn worker_is_up(&mut self, now: Moment) {
-        if self.wanted && self.state == State::None && self.warm_at.is_none() {
-            self.warm_at = Some(now.mono + self.again);
-        }
+        self.up_at.get_or_insert(now.mono);
     }
 
     /// The standby goes on as the worker, or the worker has been started cold.
     pub(super) fn confirmed(&mut self) {
         if self.state == State::Released {
             self.state = State::None;
-            self.again = Duration::ZERO;
+            (self.again, self.not_before) = (Duration::ZERO, Duration::ZERO);
         }
         self.confirm_by = None;
     }
 
     /// Ends all standbys: the container ends.
     pub(super) fn abandon(&mut self, todo: &mut Vec<Action>) {
-        self.warm_at = None;
+        mutant!(LeaveBesideStandby => return);
+        self.up_at = None;
+        if matches!(self.state, State::Warming | State::Ready) {
+            self.state = State::Ending;
+        }
+        if self.wanted && !todo.contains(&Action::EndStandbys) {
+            todo.push(Action::EndStandbys);
+        }
+    }
+
+    /// Ends the standby that waits: the daemon is asked to kill all processes that run now, and may
+    /// do that late.
+    pub(super) fn doom(&mut self, todo: &mut Vec<Action>) {
+        mutant!(ReleaseDoomedStandby => return);
+        if matches!(self.state, State::Warming | State::Ready) {
+            self.state = State::Ending;
+        }
+        // Those of ranks, too.
         if self.wanted && !todo.contains(&Action::EndStandbys) {
             todo.push(Action::EndStandbys);
         }
@@ -95,19 +123,20 @@ impl Machine {
         let source = match self.standby.state {
             State::Ready => Source::Standby,
             State::Warming if mutant!(ReleaseWarmingStandby) => Source::Standby,
-            State::None | State::Warming | State::Released => Source::Cold,
+            State::None | State::Warming | State::Released | State::Ending => Source::Cold,
         };
-        if self.standby.wanted {
+        // If there can be none any more, the last attempt's starts are not this one's.
+        if self.standby.wanted || self.status.starts.is_some() {
             self.status.starts = Some(Starts::default());
         }
         if source == Source::Standby {
             self.standby.state = State::Released;
-            self.standby.confirm_by = Some(now.mono + CONFIRM);
+            self.standby.confirm_by = (!mutant!(NeverGiveUpStandby)).then(|| now.mono + CONFIRM);
             if mutant!(ReleaseStandbyAndColdStart) {
                 self.push_start(Source::Cold, todo);
             }
         }
-        self.standby.warm_at = None;
+        self.standby.up_at = None;
         self.push_start(source, todo);
     }
 
@@ -117,10 +146,11 @@ impl Machine {
             Source::Standby => self.standby.ahead,
         };
         self.count_start(source, ahead);
-        todo.push(Action::Start {
-            generation: self.status.generation,
-            source,
-        });
+        let mut generation = self.status.generation;
+        if source == Source::Standby && mutant!(ReleaseStandbyAsBefore) {
+            generation.0 = generation.0.saturating_sub(1);
+        }
+        todo.push(Action::Start { generation, source });
     }
 
     pub(super) fn count_start(&mut self, source: Source, ahead: Duration) {
@@ -142,30 +172,32 @@ impl Machine {
     }
 
     pub(super) fn on_standby_gone(&mut self, now: Moment, hopeless: bool) {
-        if !matches!(self.standby.state, State::Warming | State::Ready) {
+        if !matches!(self.standby.state, State::Warming | State::Ready | State::Ending) {
             return;
         }
         self.standby.state = State::None;
         self.standby.wanted &= !hopeless;
         self.standby.again = (self.standby.again * 2).clamp(AGAIN.0, AGAIN.1);
-        if self.status.phase == Phase::Running && self.leaving.is_none() && self.standby.wanted {
-            self.standby.warm_at = Some(now.mono + self.standby.again);
-        }
+        self.standby.not_before = now.mono + self.standby.again;
     }
 
-    /// The released standby ran nothing of the worker, so the attempt begins cold.
+    /// The released standby ran nothing of the worker, so the attempt begins cold, if it is still
+    /// released.
     pub(super) fn on_standby_refused(&mut self, now: Moment, exit: Exit, todo: &mut Vec<Action>) {
         let released = self.standby.state == State::Released;
         self.standby.confirmed();
         if self.status.phase != Phase::Starting || !released {
             return;
         }
-        if self.leaving.is_some() {
-            self.on_worker_exited(now, exit, todo);
+        if let Some(signo) = self.leaving {
+            // Its own code says nothing: 0 would be the worker's success.
+            self.leave_at_once(128 + signo, todo);
             return;
         }
-        self.status.starts = Some(Starts::default());
-        self.push_start(Source::Cold, todo);
+        if mutant!(RefusalIsFailure) {
+            return self.on_worker_exited(now, exit, todo);
+        }
+        self.park(now, todo);
     }
 
     pub(super) fn tick_standby(&mut self, now: Moment, todo: &mut Vec<Action>) {
@@ -176,11 +208,12 @@ impl Machine {
                 self.push_start(Source::Cold, todo);
             }
         }
-        if self.standby.warm_at.is_some_and(|at| at <= now.mono) {
-            self.standby.warm_at = None;
-            if self.status.phase == Phase::Running && self.standby.state == State::None {
+        if self.standby.warm_at().is_some_and(|at| at <= now.mono) {
+            if self.status.phase == Phase::Running && self.leaving.is_none() {
                 self.standby.state = State::Warming;
                 todo.push(Action::Warm);
+            } else {
+                self.standby.up_at = None;
             }
         }
     }

@@ -13,4 +13,5 @@ mod recorded;
 mod restart;
 mod rig;
 mod signals;
+mod standby;
 mod tree;

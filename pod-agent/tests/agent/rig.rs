@@ -36,6 +36,7 @@ pub(crate) struct Rig {
     pub(crate) dir: TempDir,
     listener: UnixListener,
     unshare: Child,
+    own_namespace: bool,
 }
 
 /// A process of the agent's namespace.
@@ -193,6 +194,7 @@ impl Setup {
             dir,
             listener,
             unshare,
+            own_namespace: self.own_namespace,
         }
     }
 
@@ -308,6 +310,9 @@ impl Rig {
     }
 
     fn find_agent(&self) -> Option<i32> {
+        if !self.own_namespace {
+            return i32::try_from(self.unshare.id()).ok();
+        }
         let parent = self.unshare.id().to_string();
         all_pids().find(|pid| stat_field(*pid, 1).is_some_and(|ppid| ppid == parent))
     }

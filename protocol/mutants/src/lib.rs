@@ -168,6 +168,18 @@ mutants! {
     /// Agent: a standby that does not confirm its release in time is not ended before the cold
     /// start.
     ColdStartBesideStandby,
+    /// Agent: a standby that does not confirm its release is waited for.
+    NeverGiveUpStandby,
+    /// Agent: a standby that refuses its release counts as a worker that failed.
+    RefusalIsFailure,
+    /// Agent: a standby goes on with the generation of the attempt before.
+    ReleaseStandbyAsBefore,
+    /// Agent: a stop of the worker ends the standby for its next attempt.
+    StopEndsStandby,
+    /// Agent: the agent exits while a standby waits.
+    LeaveBesideStandby,
+    /// Agent: a standby that the daemon was asked to kill is released.
+    ReleaseDoomedStandby,
     /// Node daemon: an agent that cannot be reached is reported as lost.
     LinkDownIsLost,
     /// Node daemon: the snapshot of a new stream is empty.

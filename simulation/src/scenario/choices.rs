@@ -149,6 +149,21 @@ impl Scenario {
         self.harsh_api = rng.below(6) == 0 && may;
     }
 
+    /// In a third of the scenarios with agents, workers of at least one replicatedJob have standbys.
+    /// `rng` as above.
+    pub(crate) fn choose_standbys(&mut self, rng: &mut Rng) {
+        if self.plain || rng.below(3) > 0 {
+            return;
+        }
+        let jobs = &self.jobset.spec.replicated_jobs;
+        let first = rng.index(jobs.len());
+        for (index, job) in jobs.iter().enumerate() {
+            if index == first || rng.percent(50) {
+                self.standbys.insert(job.name.clone());
+            }
+        }
+    }
+
     /// Gives the last replicatedJob this many workers.
     pub(crate) fn enlarge(&mut self, workers: u32) {
         let Some(job) = self.jobset.spec.replicated_jobs.last_mut() else {

@@ -181,6 +181,11 @@ impl World {
                 process,
                 exit,
             } => self.process_ended(&container, process, exit),
+            Event::Standby {
+                container,
+                process,
+                does,
+            } => self.standby_does(&container, process, does),
             Event::Pulse { container, process } => self.pulse(&container, process),
             Event::HostKill {
                 container,

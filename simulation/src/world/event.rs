@@ -17,6 +17,7 @@ use lockstep_pod_agent::target::{Exit, Status, Target};
 use lockstep_proto::node::v1 as pb;
 
 use crate::time::Time;
+use crate::world::node::standby::Does;
 use fault::Fault;
 use request::{Fate, GangRequest, PodRequest, Stepped, Written};
 
@@ -240,6 +241,12 @@ pub(crate) enum Event {
         container: String,
         process: ProcessId,
         exit: Exit,
+    },
+    /// A standby does something by itself.
+    Standby {
+        container: String,
+        process: ProcessId,
+        does: Does,
     },
     /// The agent gets its worker's heartbeat, or finds that it is missing.
     Pulse {

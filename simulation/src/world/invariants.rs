@@ -3,7 +3,7 @@
 //! The simulation knows the truth: which process runs where, and everything that was ever done to
 //! it. `causes` notes each disruption with the generations whose restart it may explain. A restart
 //! without such a cause is a violation (`starts`). Other checks are about what becomes durable
-//! (`status`), about containers without an agent (`containers`), and about the end of the history
+//! (`status`), about standbys (`standbys`), about containers without an agent (`containers`), and about the end of the history
 //! (`end`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,7 @@ mod containers;
 mod end;
 mod gangs;
 mod leaders;
+mod standbys;
 mod starts;
 mod status;
 mod stays_down;
@@ -106,6 +107,8 @@ pub(crate) struct Truth {
     /// Numbers of requests to the API server and of starts at the last check.
     at_last_check: (u64, u64),
     started: u64,
+    /// Workers that went on from a standby.
+    pub(crate) from_standby: u32,
     pub(crate) quiet_since: Option<Time>,
 }
 

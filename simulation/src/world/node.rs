@@ -5,6 +5,7 @@ pub(crate) mod container;
 pub(crate) mod daemon;
 pub(crate) mod kubelet;
 pub(crate) mod plain;
+pub(crate) mod standby;
 pub(crate) mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,6 +113,7 @@ impl World {
                 container.lives = false;
                 container.worker = None;
                 container.processes.clear();
+                (container.standby, container.released) = (None, None);
                 container.exit.get_or_insert((255, now));
             }
         }
@@ -154,6 +156,8 @@ fn pod_fact(pod: &LocalPod) -> (SandboxId, Pod) {
         index: pod.index,
         supervised: BTreeSet::from(["worker".to_owned()]),
         started_again: !pod.never,
+        // Only for what is mounted.
+        wants_standbys: false,
     };
     (pod.sandbox.as_str().into(), fact)
 }

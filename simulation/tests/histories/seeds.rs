@@ -38,6 +38,11 @@ fn every_invariant_holds_in_every_history() {
         "{} of them requested",
         report.requested
     );
+    assert!(
+        report.from_standby > SEEDS / 20,
+        "{} starts from a standby",
+        report.from_standby
+    );
     assert!(report.stops > SEEDS / 10, "{} containers stopped", report.stops);
     assert!(
         report.without_agent > SEEDS / 100,

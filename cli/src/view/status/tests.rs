@@ -104,7 +104,18 @@ fn the_platform_api_knows_workers_better_than_their_pods() {
             released: 3,
             restarts: 2,
             workers: vec![
-                worker(0, pb::WorkerPhase::Parked, 4),
+                pb::Worker {
+                    starts: Some(pb::Starts {
+                        standby: 1,
+                        cold: 2,
+                        ahead_ms: 3,
+                    }),
+                    standbys: Some(pb::Standbys {
+                        wanted: 3,
+                        ..pb::Standbys::default()
+                    }),
+                    ..worker(0, pb::WorkerPhase::Parked, 4)
+                },
                 worker(1, pb::WorkerPhase::Exited, 3),
                 worker(2, pb::WorkerPhase::Pending, 0),
             ],
@@ -130,6 +141,13 @@ fn the_platform_api_knows_workers_better_than_their_pods() {
             ("Unschedulable", "pod", None)
         ]
     );
+    let json = serde_json::to_value(&workers[0]).unwrap();
+    assert_eq!(json["starts"], json!({"standby": 1, "cold": 2, "aheadMs": 3}));
+    assert_eq!(
+        json["standbys"],
+        json!({"wanted": 3, "ready": 0, "memoryKib": 0, "modules": 0, "reason": null})
+    );
+    assert_eq!(workers[1].standbys, None);
     let last = view.last_restart.unwrap();
     assert_eq!(
         (last.exit_code, last.level.as_deref(), last.took_ms),

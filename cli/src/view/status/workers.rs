@@ -6,7 +6,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_proto::platform::v1 as pb;
 
-use super::{Observed, Worker, camel};
+use super::{Observed, Standbys, Starts, Worker, camel};
 use crate::view::{pods, time};
 
 /// The workers that the platform API reports for a Job; without any, one for each pod that the Job
@@ -76,6 +76,18 @@ fn from_agent(worker: &pb::Worker, generation: u64, pods: &Pods<'_>) -> Worker {
         since: time::from_nanos(worker.since_unix_nanos),
         pod: text(&worker.pod),
         node: text(&worker.node),
+        starts: worker.starts.as_ref().map(|starts| Starts {
+            standby: starts.standby,
+            cold: starts.cold,
+            ahead_ms: starts.ahead_ms,
+        }),
+        standbys: worker.standbys.as_ref().map(|standbys| Standbys {
+            wanted: standbys.wanted,
+            ready: standbys.ready,
+            memory_kib: standbys.memory_kib,
+            modules: standbys.modules,
+            reason: text(&standbys.reason),
+        }),
     }
 }
 
@@ -95,6 +107,8 @@ fn from_pods(job: &Job, pods: &Pods<'_>) -> Vec<Worker> {
                 since: None,
                 pod: None,
                 node: None,
+                starts: None,
+                standbys: None,
             };
         };
         let state = pods::state(pod);
@@ -109,6 +123,8 @@ fn from_pods(job: &Job, pods: &Pods<'_>) -> Vec<Worker> {
             since: started.map(|time| time.0),
             pod: pod.metadata.name.clone(),
             node: pods::node(pod).map(str::to_owned),
+            starts: None,
+            standbys: None,
         }
     };
     (0..expected.max(last)).map(worker).collect()

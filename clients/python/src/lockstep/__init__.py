@@ -39,6 +39,8 @@ from lockstep.platform.v1.platform_pb2 import (
     RuntimeAccessState,
     SetSuspendedResponse,
     Stage,
+    Standbys,
+    Starts,
     Worker,
     WorkerPhase,
 )
@@ -80,6 +82,8 @@ __all__ = [
     "RuntimeAccessState",
     "SetSuspendedResponse",
     "Stage",
+    "Standbys",
+    "Starts",
     "Synced",
     "Target",
     "Unauthenticated",

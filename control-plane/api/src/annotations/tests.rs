@@ -72,6 +72,7 @@ fn errors_show_the_beginning_of_a_value() {
             .unwrap_err(),
         annotated(SUPERVISE, &format!("{long},")).supervise().unwrap_err(),
         annotated(ESCALATE_AFTER, &long).escalate_after().unwrap_err(),
+        annotated(STANDBY, &long).standby().unwrap_err(),
     ];
     for error in errors {
         let error = error.to_string();
@@ -81,6 +82,38 @@ fn errors_show_the_beginning_of_a_value() {
             error.len()
         );
     }
+}
+
+#[test]
+fn a_job_template_takes_precedence_in_what_is_started_ahead() {
+    let of_both = |of_jobset: Option<&str>, of_job: Option<&str>| {
+        let jobset = of_jobset.map_or_else(JobSet::default, |value| annotated(STANDBY, value));
+        let mut job = ReplicatedJob::default();
+        job.template.metadata.get_or_insert_default().annotations =
+            of_job.map(|value| [(STANDBY.to_owned(), value.to_owned())].into());
+        (jobset.standby_of(&job), job.standby(), jobset.standby())
+    };
+    use Standby::{Nothing, Python};
+    assert_eq!(of_both(None, None), (Nothing, Ok(None), Ok(None)));
+    assert_eq!(
+        of_both(Some("python"), None),
+        (Python, Ok(None), Ok(Some(Python)))
+    );
+    assert_eq!(
+        of_both(Some("python"), Some("none")),
+        (Nothing, Ok(Some(Nothing)), Ok(Some(Python)))
+    );
+    assert_eq!(
+        of_both(Some("none"), Some("python")),
+        (Python, Ok(Some(Python)), Ok(Some(Nothing)))
+    );
+    // A value that is not known starts nothing.
+    let (standby, of_job, _) = of_both(Some("python"), Some("Python"));
+    assert_eq!(standby, Nothing);
+    assert_eq!(
+        of_job.unwrap_err().to_string(),
+        "annotation lockstep.dev/standby: \"Python\" must be \"python\" or \"none\""
+    );
 }
 
 #[test]

@@ -50,10 +50,11 @@ enum For {
 }
 
 /// The annotations that users set, the objects they belong on, and what they need.
-const USER_ANNOTATIONS: [(&str, &[AnnotatedObject], For); 12] = [
+const USER_ANNOTATIONS: [(&str, &[AnnotatedObject], For); 13] = [
     (keys::IN_PLACE_TIMEOUT, &[AnnotatedObject::JobSet], For::InPlace),
     (keys::RESTART_GRACE, &[AnnotatedObject::JobSet], For::Agents),
     (keys::SUPERVISE, &[AnnotatedObject::JobSet], For::InPlace),
+    (keys::STANDBY, &JOBSET_OR_JOB, For::Agents),
     (keys::MAX_BACKOFF, &[AnnotatedObject::JobSet], For::InPlace),
     (keys::ESCALATE_AFTER, &[AnnotatedObject::JobSet], For::InPlace),
     (keys::RESTART_REQUEST, &[AnnotatedObject::JobSet], For::InPlace),
@@ -64,6 +65,7 @@ const USER_ANNOTATIONS: [(&str, &[AnnotatedObject], For); 12] = [
     (keys::EXCLUSIVE_TOPOLOGY, &EVERYWHERE, For::Any),
     (keys::NODE_SELECTOR_STRATEGY, &EVERYWHERE, For::Exclusive),
 ];
+const JOBSET_OR_JOB: [AnnotatedObject; 2] = [AnnotatedObject::JobSet, AnnotatedObject::JobTemplate];
 const EVERYWHERE: [AnnotatedObject; 3] = [
     AnnotatedObject::JobSet,
     AnnotatedObject::JobTemplate,

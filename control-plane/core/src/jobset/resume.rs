@@ -34,6 +34,7 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
         annotations::IN_PLACE,
         annotations::SUPERVISE,
         annotations::STOP_WITHOUT_AGENT,
+        annotations::STANDBY,
         annotations::GANG,
         annotations::GANG_MINIMUM,
         annotations::GANG_POD_GROUP,

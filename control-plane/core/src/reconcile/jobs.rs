@@ -13,7 +13,8 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations, labels, naming};
+use lockstep_api::annotations::{self, Standby};
+use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, labels, naming};
 
 use crate::common::features::Features;
 use crate::gang::Marks;
@@ -110,7 +111,7 @@ impl<'a> Jobs<'a> {
             replicated_job,
             &identity,
         );
-        self.mark_for_in_place(&mut spec.template);
+        self.mark_for_in_place(&mut spec.template, replicated_job);
         self.bring_agents(&mut spec.template);
         let gang = Marks::of(self.jobset, replicated_job, index, self.pod_groups);
         Marks::put(gang.as_ref(), &mut spec.template);
@@ -215,7 +216,7 @@ impl<'a> Jobs<'a> {
 
     /// Marks the workers of these pods for the node daemons, and if they run under the agent. Node
     /// daemons ignore pods without these marks.
-    fn mark_for_in_place(&self, template: &mut PodTemplateSpec) {
+    fn mark_for_in_place(&self, template: &mut PodTemplateSpec, replicated_job: &ReplicatedJob) {
         let mark = self.group.as_ref().and_then(|group| match group.level? {
             RestartLevel::Container => Some(annotations::IN_PLACE_PLAIN),
             _ => Some(annotations::IN_PLACE_SUPERVISED),
@@ -231,13 +232,21 @@ impl<'a> Jobs<'a> {
         target.remove(annotations::IN_PLACE);
         target.remove(annotations::SUPERVISE);
         target.remove(annotations::STOP_WITHOUT_AGENT);
+        target.remove(annotations::STANDBY);
         if let Some(mark) = mark
             && !list.is_empty()
         {
             target.insert(annotations::IN_PLACE.to_owned(), mark.to_owned());
             target.insert(annotations::SUPERVISE.to_owned(), list);
-            if again && mark == annotations::IN_PLACE_SUPERVISED {
+            if mark != annotations::IN_PLACE_SUPERVISED {
+                return;
+            }
+            if again {
                 target.insert(annotations::STOP_WITHOUT_AGENT.to_owned(), "true".to_owned());
+            }
+            let standby = self.jobset.standby_of(replicated_job);
+            if standby != Standby::Nothing {
+                target.insert(annotations::STANDBY.to_owned(), standby.as_str().to_owned());
             }
         }
     }

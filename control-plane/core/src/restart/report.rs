@@ -1,8 +1,10 @@
 //! Reports of the node daemons about workers.
 
+use std::sync::Arc;
+
 pub use lockstep_protocol::{Exit, Heartbeat};
 
-use super::{Generation, Identity, UnixNanos};
+use super::{Generation, Identity, StandbyReport, UnixNanos};
 
 /// Phase of an incarnation, as its daemon reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,11 +52,24 @@ pub struct Report {
     /// For an ended container that lacked its agent and was never stopped for a restart: the
     /// generation at which its group was released while it ran.
     pub released_at: Option<Generation>,
+    /// How its processes were started, and which are started ahead. Nothing is decided by it.
+    pub standby: Option<Arc<StandbyReport>>,
+}
+
+/// How a report differs from the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Difference {
+    /// Not at all.
+    None,
+    /// Only in what is shown, which nothing is decided by.
+    Shown,
+    /// In what decisions depend on.
+    Decisive,
 }
 
 impl Report {
-    /// Becomes the newer report. Returns false if they are the same.
-    pub fn follow(&mut self, newer: &Self) -> bool {
+    /// Becomes the newer report. Returns how they differ.
+    pub fn follow(&mut self, newer: &Self) -> Difference {
         let Self {
             identity,
             node,
@@ -65,10 +80,15 @@ impl Report {
             since,
             heartbeat,
             released_at,
+            standby,
         } = newer;
         if (&self.identity, &self.node, &self.pod_name) != (identity, node, pod_name) {
             self.clone_from(newer);
-            return true;
+            return Difference::Decisive;
+        }
+        let is_shown = self.standby != *standby;
+        if is_shown {
+            self.standby.clone_from(standby);
         }
         let next = (*phase, *generation, *counter, *since, *heartbeat, *released_at);
         let known = (
@@ -87,6 +107,13 @@ impl Report {
             self.heartbeat,
             self.released_at,
         ) = next;
-        next != known
+        match is_shown {
+            _ if next != known => Difference::Decisive,
+            true => Difference::Shown,
+            false => Difference::None,
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

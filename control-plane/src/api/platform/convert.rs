@@ -6,8 +6,8 @@ use lockstep_api::{JobSet, WorkerRestartRequest};
 use lockstep_core::jobset::in_place::Agents;
 use lockstep_core::jobset::stages::{self, Dependency, Milestone, StageState};
 use lockstep_core::restart::{
-    Cause, Exit, Heartbeat, Identity, Incarnation, Observed, Phase, Report, RestartLevel, Scope, UnixNanos,
-    Worker,
+    Cause, Exit, Heartbeat, Identity, Incarnation, Observed, Phase, Report, RestartLevel, Scope, Standbys,
+    Starts, UnixNanos, Worker,
 };
 use lockstep_proto::platform::v1 as pb;
 
@@ -153,6 +153,7 @@ fn worker(identity: &Identity, expected: &Worker, newest: Option<(&Incarnation, 
         .filter(|(incarnation, _)| !replaced(incarnation))
         .map(|(_, report)| report);
     let pod = expected.pods.first();
+    let standby = report.and_then(|report| report.standby.as_deref());
     let phase = match report {
         _ if expected.completed || expected.failed => pb::WorkerPhase::Done,
         None => pb::WorkerPhase::Pending,
@@ -173,6 +174,28 @@ fn worker(identity: &Identity, expected: &Worker, newest: Option<(&Incarnation, 
         phase: phase.into(),
         generation: report.map_or(0, |report| report.generation.0),
         since_unix_nanos: report.map_or(0, |report| report.since.0),
+        starts: standby.and_then(|standby| standby.starts).map(starts),
+        standbys: standby
+            .and_then(|standby| standby.standbys.as_ref())
+            .map(standbys),
+    }
+}
+
+fn starts(starts: Starts) -> pb::Starts {
+    pb::Starts {
+        standby: starts.standby,
+        cold: starts.cold,
+        ahead_ms: starts.ahead_ms,
+    }
+}
+
+fn standbys(standbys: &Standbys) -> pb::Standbys {
+    pb::Standbys {
+        wanted: standbys.wanted,
+        ready: standbys.ready,
+        memory_kib: standbys.memory_kib,
+        modules: standbys.modules,
+        reason: standbys.reason.clone(),
     }
 }
 

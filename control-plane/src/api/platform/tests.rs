@@ -245,6 +245,7 @@ pub(super) fn running(namespace: &str, name: &str, generation: u64) -> Snapshot 
         since: UnixNanos(7),
         heartbeat: Heartbeat::Well,
         released_at: None,
+        standby: None,
     };
     let pod = PodFact {
         uid: "p0".into(),

@@ -1,15 +1,20 @@
 //! Prometheus metrics of restarts.
 
 use lockstep_api::JobSet;
-use lockstep_core::restart::{Announcement, Reason, Timeline};
+use lockstep_core::restart::{Announcement, Generation, Reason, Timeline};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
+pub(super) use standbys::GroupStandbys;
+use standbys::StandbyMetrics;
+
 use super::phases::{Phase, phases, total};
 use super::pod_replacer::Replaced;
 use crate::telemetry::metrics::Metrics;
+
+mod standbys;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RestartLabels {
@@ -45,6 +50,7 @@ pub(super) struct RestartMetrics {
     exhausted: Counter,
     pods: Family<PodLabels, Counter>,
     phases: Family<PhaseLabels, Histogram, fn() -> Histogram>,
+    standbys: StandbyMetrics,
 }
 
 /// Buckets from a millisecond to half a minute.
@@ -60,6 +66,7 @@ impl RestartMetrics {
             exhausted: Counter::default(),
             pods: Family::default(),
             phases: Family::new_with_constructor(histogram),
+            standbys: StandbyMetrics::register(metrics),
         };
         for result in ["created", "failed"] {
             restarts.pods.get_or_create(&PodLabels { result }).inc_by(0);
@@ -125,6 +132,12 @@ impl RestartMetrics {
             Replaced::Failed(..) => "failed",
         };
         self.pods.get_or_create(&PodLabels { result }).inc();
+    }
+
+    /// The part of a group in the metrics of standbys. Its restarts up to this generation are not
+    /// counted.
+    pub(super) fn standbys(&self, before: Generation) -> GroupStandbys {
+        self.standbys.of_group(before)
     }
 
     fn observe(&self, timeline: &Timeline, level: &'static str) {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use lockstep_api::JobSet;
 use lockstep_core::restart::{
-    Durable, Generation, Identity, Impossible, Incarnation, Observed, Phase, Placed, Report, Scope,
-    StepDelay, Worker,
+    Difference, Durable, Generation, Identity, Impossible, Incarnation, Observed, Phase, Placed, Report,
+    Scope, StepDelay, Worker,
 };
 use lockstep_mutants::mutant;
 
@@ -22,6 +22,8 @@ use crate::k8s::client::SILENCE;
 const KEPT: Duration = SILENCE.saturating_mul(2);
 /// The longest time for which a step is put off while workers progress as expected.
 const PUT_OFF: Duration = Duration::from_millis(100);
+/// How long a change of what is only shown may wait for others.
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// What is observed of a group, until the API server's objects are read again.
 pub struct Observation {
@@ -39,12 +41,23 @@ pub struct Observation {
 pub enum Urgency {
     /// No step: nothing has changed.
     Nothing,
+    /// No step: what has changed is only shown.
+    Shown,
     /// No step yet: workers have progressed as expected.
     Progress,
     /// A step, but a delayed one: nodes have said hello, and others may follow.
     Hello,
     /// A step at once.
     Step,
+}
+
+/// What reports have made due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// A step.
+    Step,
+    /// To show the observation, which no step decides by.
+    Show,
 }
 
 impl Observation {
@@ -152,6 +165,7 @@ impl Observation {
             };
             urgency = urgency.max(match change {
                 ReportChange::Nothing => Urgency::Nothing,
+                ReportChange::Shown => Urgency::Shown,
                 _ if passes => Urgency::Progress,
                 // The report came with the node's hello.
                 _ if greeted.contains(&report.node) => Urgency::Hello,
@@ -166,26 +180,34 @@ impl Observation {
     }
 
     /// Waits until reports make a step due: at once if one calls for it, [`PUT_OFF`] after reports
-    /// of progress, and sooner after a hello. `took` is the duration of the last step. Cancel-safe:
-    /// the reports are kept for the next step.
-    pub async fn until_step_due(&mut self, link: &GroupLink, took: Duration) {
+    /// of progress, and sooner after a hello. If reports change only what is shown, this is due
+    /// after [`SHOWN_AFTER`]. `took` is the duration of the last step. Cancel-safe: the reports are
+    /// kept for the next step.
+    pub async fn until_step_due(&mut self, link: &GroupLink, took: Duration) -> Due {
         let mut from = Instant::now() + rest(took);
         let mut step_at: Option<Instant> = None;
+        let mut show_at: Option<Instant> = None;
         loop {
             tokio::select! {
                 () = link.changed_after(from) => {}
-                () = sleep_until(step_at) => return,
+                () = sleep_until(step_at) => return Due::Step,
+                // A step shows its observation too.
+                () = sleep_until(show_at.filter(|_| step_at.is_none())) => return Due::Show,
             }
             let began = Instant::now();
             let put_off = match self.listen(link) {
                 Urgency::Nothing => None,
+                Urgency::Shown => {
+                    show_at.get_or_insert(began + SHOWN_AFTER);
+                    None
+                }
                 Urgency::Progress => Some(PUT_OFF),
                 Urgency::Hello => Some(gather(took)),
-                Urgency::Step => return,
+                Urgency::Step => return Due::Step,
             };
             // A timer would take longer.
             if put_off.is_some_and(|put_off| put_off.is_zero()) {
-                return;
+                return Due::Step;
             }
             step_at = step_at
                 .into_iter()
@@ -211,6 +233,8 @@ impl Observation {
 /// What a report changes.
 enum ReportChange {
     Nothing,
+    /// Only what is shown.
+    Shown,
     /// The phase of an incarnation. It holds the former phase and generation.
     PhaseFrom((Phase, Generation)),
     /// Anything else.
@@ -230,10 +254,10 @@ fn take_in(
         return ReportChange::Other;
     };
     let before = (known.phase, known.generation);
-    if known.follow(report) {
-        ReportChange::PhaseFrom(before)
-    } else {
-        ReportChange::Nothing
+    match known.follow(report) {
+        Difference::None => ReportChange::Nothing,
+        Difference::Shown => ReportChange::Shown,
+        Difference::Decisive => ReportChange::PhaseFrom(before),
     }
 }
 

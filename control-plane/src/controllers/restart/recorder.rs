@@ -12,10 +12,10 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use lockstep_api::JobSet;
 use lockstep_api::events::TIMELINE;
 use lockstep_core::jobset::plan::Severity;
-use lockstep_core::restart::Announcement;
+use lockstep_core::restart::{Announcement, Generation};
 use tokio_util::sync::CancellationToken;
 
-use super::metrics::RestartMetrics;
+use super::metrics::{GroupStandbys, RestartMetrics};
 use super::pod_replacer::Replaced;
 use super::traces::RestartTraces;
 use crate::k8s::apply::events;
@@ -94,6 +94,12 @@ impl RestartRecorder {
     pub(super) fn pod(&self, jobset: &JobSet, replaced: &Replaced) {
         self.metrics.pod(replaced);
         self.record(jobset, Note::of_replacement(replaced));
+    }
+
+    /// The part of a group in the metrics of standbys. Its restarts up to this generation are not
+    /// counted.
+    pub(super) fn standbys(&self, before: Generation) -> GroupStandbys {
+        self.metrics.standbys(before)
     }
 
     fn record(&self, jobset: &JobSet, note: Note) {

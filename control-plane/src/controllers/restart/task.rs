@@ -25,7 +25,8 @@ use super::board::{Board, Post};
 use super::clock::{Clock, sleep_until};
 use super::convert;
 use super::input_version::InputVersion;
-use super::observation::Observation;
+use super::metrics::GroupStandbys;
+use super::observation::{Due, Observation};
 use super::pace::{self, LastRun};
 use super::pod_deleter::PodDeleter;
 use super::pod_replacer::{PodReplacer, Replaced};
@@ -83,6 +84,8 @@ pub(super) enum End {
 /// What to observe before the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reobserve {
+    /// Nothing: there is no next step, and what was observed is only to be shown.
+    Nothing,
     /// The reports of the nodes.
     Nodes,
     /// The reports and the API server's objects.
@@ -108,6 +111,7 @@ struct Task {
     pod_replacer: Option<PodReplacer>,
     pod_deleter: PodDeleter,
     post: Post,
+    standbys: GroupStandbys,
     /// The state and the generation that were exposed last, and the time.
     exposed: Option<(Instant, &'static str, Generation)>,
     /// The last step that observed the API server.
@@ -149,6 +153,7 @@ impl Task {
             post: context
                 .board
                 .post(jobset.ns(), jobset.name(), context.clock.now()),
+            standbys: context.recorder.standbys(durable.generation.max(durable.latest)),
             exposed: None,
             full_step: LastRun::none(),
             step_took: Duration::ZERO,
@@ -170,7 +175,7 @@ impl Task {
                 self.group.link.forget();
                 return End::Gone;
             };
-            let timers = self.step(&mut observation);
+            let mut timers = self.step(&mut observation);
             self.step_took = began.elapsed();
             if is_full {
                 self.full_step = LastRun {
@@ -178,10 +183,16 @@ impl Task {
                     took: self.step_took,
                 };
             }
-            match self.wait(&mut observation, timers).await {
-                ControlFlow::Continue(scope) => before = Some((observation, scope)),
-                ControlFlow::Break(end) => return end,
-            }
+            let scope = loop {
+                match self.wait(&mut observation, timers).await {
+                    ControlFlow::Continue(Reobserve::Nothing) => {
+                        timers.expose_at = self.expose(observation.observed());
+                    }
+                    ControlFlow::Continue(scope) => break scope,
+                    ControlFlow::Break(end) => return end,
+                }
+            };
+            before = Some((observation, scope));
         }
     }
 
@@ -189,7 +200,7 @@ impl Task {
     /// cached.
     fn observe(&mut self, before: Option<(Observation, Reobserve)>) -> Option<Observation> {
         let before = match before {
-            Some((mut observation, Reobserve::Nodes)) => {
+            Some((mut observation, Reobserve::Nothing | Reobserve::Nodes)) => {
                 observation.listen(&self.group.link);
                 return Some(observation);
             }
@@ -277,7 +288,10 @@ impl Task {
             () = changed_after(self.full_step.rested(), &group.changed) => Reobserve::All,
             () = sleep_until(timers.act_at) => Reobserve::All,
             () = sleep_until(timers.expose_at) => Reobserve::Nodes,
-            () = observation.until_step_due(&group.link, self.step_took) => Reobserve::Nodes,
+            due = observation.until_step_due(&group.link, self.step_took) => match due {
+                Due::Step => Reobserve::Nodes,
+                Due::Show => Reobserve::Nothing,
+            },
         };
         ControlFlow::Continue(scope)
     }

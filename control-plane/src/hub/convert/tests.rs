@@ -7,27 +7,46 @@ fn state() -> impl Strategy<Value = pb::WorkerState> {
     let name = || "[a-z]{0,3}";
     let numbers = any::<(u32, u64, u64, u64, i32, i32, i64)>();
     let names = (name(), name(), name(), name(), name());
-    (names, numbers, -1..12, -1..4, any::<(bool, bool)>()).prop_map(
-        |(names, numbers, phase, heartbeat, (incarnation, exit))| pb::WorkerState {
-            group_uid: names.0,
-            job: names.1,
-            completion_index: numbers.0,
-            container: names.2,
-            incarnation: incarnation.then_some(pb::Incarnation {
-                pod_uid: names.3,
-                container_id: names.4,
-            }),
-            phase,
-            generation: numbers.1,
-            counter: numbers.2,
-            revision: numbers.3,
-            exit: exit.then_some(pb::Exit {
-                code: numbers.4,
-                signal: numbers.5,
-            }),
-            since_unix_nanos: numbers.6,
-            heartbeat,
-            ..pb::WorkerState::default()
+    let standby = (
+        any::<Option<[u32; 3]>>(),
+        any::<Option<[u32; 3]>>(),
+        "\\PC{0,120}|.{0,400}",
+    );
+    (names, numbers, -1..12, -1..4, (any::<(bool, bool)>(), standby)).prop_map(
+        |(names, numbers, phase, heartbeat, ((incarnation, exit), (starts, standbys, reason)))| {
+            pb::WorkerState {
+                group_uid: names.0,
+                job: names.1,
+                completion_index: numbers.0,
+                container: names.2,
+                incarnation: incarnation.then_some(pb::Incarnation {
+                    pod_uid: names.3,
+                    container_id: names.4,
+                }),
+                phase,
+                generation: numbers.1,
+                counter: numbers.2,
+                revision: numbers.3,
+                exit: exit.then_some(pb::Exit {
+                    code: numbers.4,
+                    signal: numbers.5,
+                }),
+                since_unix_nanos: numbers.6,
+                heartbeat,
+                starts: starts.map(|[standby, cold, ahead_ms]| pb::Starts {
+                    standby,
+                    cold,
+                    ahead_ms,
+                }),
+                standbys: standbys.map(|[wanted, ready, modules]| pb::Standbys {
+                    wanted,
+                    ready,
+                    memory_kib: u64::from(modules) << 20,
+                    modules,
+                    reason,
+                }),
+                ..pb::WorkerState::default()
+            }
         },
     )
 }
@@ -78,6 +97,21 @@ proptest! {
         if let Phase::Exited(exit) | Phase::Lost(exit) = report.phase {
             let sent = sent.exit.map_or(Exit::default(), |exit| Exit { code: exit.code, signal: exit.signal });
             prop_assert_eq!(exit, sent);
+        }
+        prop_assert_eq!(report.standby.is_some(), sent.starts.is_some() || sent.standbys.is_some());
+        let standby = report.standby.as_deref().cloned().unwrap_or_default();
+        prop_assert_eq!(standby.starts.is_some(), sent.starts.is_some());
+        if let (Some(got), Some(sent)) = (standby.starts, sent.starts) {
+            prop_assert_eq!((got.standby, got.cold), (sent.standby.min(1024), sent.cold.min(1024)));
+            prop_assert_eq!(got.ahead_ms, sent.ahead_ms);
+        }
+        prop_assert_eq!(standby.standbys.is_some(), sent.standbys.is_some());
+        if let (Some(got), Some(sent)) = (standby.standbys, sent.standbys) {
+            prop_assert!(got.wanted == sent.wanted.min(1024) && got.ready == sent.ready.min(got.wanted));
+            prop_assert_eq!((got.memory_kib, got.modules), (sent.memory_kib, sent.modules));
+            prop_assert!(got.reason.capacity() <= 200 && !got.reason.contains(char::is_control));
+            let same: String = sent.reason.chars().filter(|sign| !sign.is_control()).collect();
+            prop_assert!(same.starts_with(&got.reason), "{:?} of {:?}", got.reason, same);
         }
     }
 

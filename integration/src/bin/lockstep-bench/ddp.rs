@@ -1,7 +1,7 @@
 //! Kills ranks of a training with PyTorch's DistributedDataParallel (`examples/pytorch-ddp`), and
 //! measures the time until every rank does steps again, in place and with Recreate.
 
-mod job;
+pub(crate) mod job;
 mod log;
 
 use std::path::PathBuf;

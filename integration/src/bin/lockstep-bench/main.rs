@@ -6,6 +6,7 @@ mod gang;
 mod pods;
 mod ray;
 mod restart;
+mod warm;
 
 use std::fs;
 
@@ -39,6 +40,9 @@ enum Action {
     /// Kill ranks of a training with PyTorch's DistributedDataParallel, and measure until every
     /// rank does steps again, in place and with Recreate. Writes target/bench/ddp.json
     Ddp(ddp::Args),
+    /// Kill ranks of that training with standbys and without, in turn, and measure until every rank
+    /// does steps again. Writes target/bench/warm.json
+    Warm(warm::Args),
 }
 
 #[tokio::main]
@@ -49,6 +53,7 @@ async fn main() -> Result<()> {
         Action::Gang(args) => gang::run(args).await,
         Action::Ray(args) => ray::run(args).await,
         Action::Ddp(args) => ddp::run(args).await,
+        Action::Warm(args) => warm::run(args).await,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 use lockstep_api::JobSet;
-use lockstep_api::annotations::{ESCALATE_AFTER, EXCLUSIVE_TOPOLOGY, RESTART_REQUEST};
+use lockstep_api::annotations::{ESCALATE_AFTER, EXCLUSIVE_TOPOLOGY, RESTART_REQUEST, STANDBY};
 use serde_json::{Value, json};
 
 use super::{ensure_invalid, setup};
@@ -73,6 +73,7 @@ pub(super) async fn an_annotation_that_cannot_be_is_refused(scene: Scene) -> Res
             "1/1ns",
             "must be a number of failures from 1 to 100 and a duration of at least 1s",
         ),
+        (STANDBY, "julia", "\"julia\" must be \"python\" or \"none\""),
     ] {
         manifest["metadata"]["annotations"] = json!({key: value});
         ensure_invalid(scene.create(manifest.clone()).await, expected)?;

@@ -2,12 +2,33 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Numbers within the bounds, and any others.
+fn standbys() -> impl Strategy<Value = (Option<wire::Starts>, Option<wire::Standbys>)> {
+    let count = || prop_oneof![0..=MAX_PROCESSES, any::<u32>()];
+    let starts = (count(), count(), any::<u32>()).prop_map(|(standby, cold, ahead_ms)| wire::Starts {
+        standby,
+        cold,
+        ahead_ms,
+    });
+    let reason = prop_oneof![".{0,8}", Just("ä".repeat(10_000))];
+    let standbys = (count(), count(), any::<u64>(), any::<u32>(), reason).prop_map(
+        |(wanted, ready, memory_kib, modules, reason)| wire::Standbys {
+            wanted,
+            ready,
+            memory_kib,
+            modules,
+            reason,
+        },
+    );
+    (prop::option::of(starts), prop::option::of(standbys))
+}
+
 fn state() -> impl Strategy<Value = wire::State> {
     let numbers = any::<(u64, u64, u64, u64, i32, i32, i64)>();
     // As long as a frame can be, so that it is seen to be cut.
     let detail = prop_oneof![".{0,8}", Just("ä".repeat(10_000))];
-    (-1..9, numbers, detail, any::<bool>(), -1..4).prop_map(
-        |(phase, numbers, detail, needs_host_kill, heartbeat)| wire::State {
+    (-1..9, numbers, detail, any::<bool>(), -1..4, standbys()).prop_map(
+        |(phase, numbers, detail, needs_host_kill, heartbeat, (starts, standbys))| wire::State {
             phase,
             generation: numbers.0,
             epoch: numbers.1,
@@ -20,6 +41,8 @@ fn state() -> impl Strategy<Value = wire::State> {
             needs_host_kill,
             host_kill_before: numbers.3 / 2,
             heartbeat,
+            starts,
+            standbys,
         },
     )
 }
@@ -34,7 +57,19 @@ fn frame(state: wire::State) -> Vec<u8> {
 /// Checks what must hold for any bytes that an agent, or a process posing as one, sends.
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     match decode(bytes) {
-        Ok(AgentMessage::State(state)) => prop_assert!(state.detail.len() <= MAX_DETAIL),
+        Ok(AgentMessage::State(state)) => {
+            prop_assert!(state.detail.len() <= MAX_DETAIL);
+            if let Some(starts) = state.starts {
+                prop_assert!(starts.standby.max(starts.cold) <= MAX_PROCESSES);
+                prop_assert!(starts.ahead_ms <= MAX_AHEAD_MS);
+            }
+            if let Some(standbys) = state.standbys {
+                prop_assert!(standbys.ready <= standbys.wanted && standbys.wanted <= MAX_PROCESSES);
+                prop_assert!(standbys.memory_kib <= MAX_MEMORY_KIB && standbys.modules <= MAX_MODULES);
+                prop_assert!(standbys.reason.len() <= MAX_REASON);
+                prop_assert!(!standbys.reason.contains(char::is_control));
+            }
+        }
         Ok(AgentMessage::Register {
             version,
             container,
@@ -54,6 +89,37 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
             ];
             prop_assert!(named.iter().any(|name| text.starts_with(name)), "{}", text);
         }
+    }
+    Ok(())
+}
+
+/// Checks that these are what was sent, within the bounds.
+fn check_standbys(got: &AgentState, sent: &wire::State) -> Result<(), TestCaseError> {
+    prop_assert_eq!(got.starts.is_some(), sent.starts.is_some());
+    if let (Some(got), Some(sent)) = (&got.starts, &sent.starts) {
+        prop_assert_eq!(
+            (got.standby, got.cold, got.ahead_ms),
+            (
+                sent.standby.min(1024),
+                sent.cold.min(1024),
+                sent.ahead_ms.min(86_400_000)
+            )
+        );
+    }
+    prop_assert_eq!(got.standbys.is_some(), sent.standbys.is_some());
+    if let (Some(got), Some(sent)) = (&got.standbys, &sent.standbys) {
+        prop_assert_eq!(
+            (got.wanted, got.ready, got.memory_kib, got.modules),
+            (
+                sent.wanted.min(1024),
+                sent.ready.min(sent.wanted).min(1024),
+                sent.memory_kib.min(1 << 40),
+                sent.modules.min(131_072)
+            )
+        );
+        let printed: String = sent.reason.chars().filter(|sign| !sign.is_control()).collect();
+        prop_assert!(printed.starts_with(&got.reason));
+        prop_assert!(got.reason == printed || (197..=200).contains(&got.reason.len()));
     }
     Ok(())
 }
@@ -81,6 +147,7 @@ proptest! {
                 let printed: String = sent.detail.chars().filter(|sign| !sign.is_control()).collect();
                 prop_assert!(printed.starts_with(&got.detail));
                 prop_assert!(got.detail == printed || got.detail.len() > MAX_DETAIL - 4);
+                check_standbys(&got, &sent)?;
                 if let AgentPhase::Exited(exit) | AgentPhase::Done(exit) = got.phase {
                     prop_assert_eq!((exit.code, exit.signal), (sent.exit_code, sent.exit_signal));
                 }

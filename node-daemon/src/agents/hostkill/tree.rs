@@ -194,8 +194,8 @@ fn live(stat: &str) -> Option<Process> {
 }
 
 /// Selects the processes to kill: those started before this time, and those they start while they
-/// are being killed. The next worker is neither, however soon it starts. `doomed` remembers them
-/// from look to look, including those that are gone.
+/// are being killed. The next worker is neither, however soon it starts; nor is a standby that the
+/// agent starts later. `doomed` remembers them from look to look, including those that are gone.
 pub(super) fn select_doomed(
     below: &[(i32, Process)],
     before: Ticks,

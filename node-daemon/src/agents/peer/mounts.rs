@@ -82,6 +82,7 @@ pub(super) mod tests {
         assert_eq!(show_agent(&by_template), Ok(()));
         for beside in [
             "/.lockstep/binary",
+            "/.lockstep/standby",
             "/data/.lockstep/bin/lockstep-pod-agent",
             "/.lock",
         ] {

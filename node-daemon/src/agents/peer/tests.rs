@@ -74,8 +74,9 @@ fn the_agent_is_the_first_process_of_its_container() {
     let (id, pod) = (ContainerId::from(ID), PodUid::from("1"));
     let (_dir, check) = proc_with(77, &cgroup, "77\t1");
     assert_eq!(check.check(&Peer::numbered(Some(77)), &id, &pod).unwrap(), 77);
-    // The last two are first in a pid namespace that they have made themselves; the one before is
-    // not in a container's.
+    // One of the worker's processes. It may run the agent's own binary, in the same mounts, as the
+    // stand-ins for torchrun's ranks do. The last two are first in a pid namespace that they have
+    // made themselves; the one before is not in a container's.
     for nspid in ["77\t12", "1", "77\t12\t1", "77\t1\t1"] {
         let (_dir, check) = proc_with(77, &cgroup, nspid);
         assert!(

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
-use crate::worker::types::{Exit, UnixNanos};
+use crate::worker::types::{Exit, Standbys, Starts, UnixNanos};
 
 fn incarnation() -> impl Strategy<Value = wire::Incarnation> {
     ("[a-f0-9-]{0,8}", "[a-f0-9]{0,8}").prop_map(|(pod_uid, container_id)| wire::Incarnation {
@@ -120,7 +120,14 @@ proptest! {
     }
 
     #[test]
-    fn a_report_says_what_the_worker_is(code in any::<i32>(), signal in any::<i32>(), since in any::<i64>(), which in 0_usize..6) {
+    fn a_report_says_what_the_worker_is(
+        code in any::<i32>(),
+        signal in any::<i32>(),
+        since in any::<i64>(),
+        which in 0_usize..6,
+        counts in prop::option::of(any::<(u32, u32, u32)>()),
+        ready in prop::option::of((any::<(u32, u32, u64, u32)>(), ".{0,8}")),
+    ) {
         let exit = Exit { code, signal };
         let (phase, expected) = [
             (Phase::Agent(AgentPhase::Fresh), wire::Phase::Fresh),
@@ -147,11 +154,26 @@ proptest! {
             detail: String::new(),
             heartbeat: Heartbeat::Well,
             released_at: None,
+            starts: counts.map(|(standby, cold, ahead_ms)| Starts { standby, cold, ahead_ms }),
+            standbys: ready.clone().map(|((wanted, ready, memory_kib, modules), reason)| Standbys {
+                wanted,
+                ready,
+                memory_kib,
+                modules,
+                reason,
+            }),
         };
         let bytes = worker_state(state).encode_to_vec();
         let got = wire::WorkerState::decode(bytes.as_slice()).unwrap();
         prop_assert_eq!((got.phase(), got.since_unix_nanos), (expected, since));
         let ended = phase.exit().map(|exit| (exit.code, exit.signal));
         prop_assert_eq!(got.exit.map(|exit| (exit.code, exit.signal)), ended);
+        let starts = got.starts.map(|starts| (starts.standby, starts.cold, starts.ahead_ms));
+        prop_assert_eq!(starts, counts);
+        let standbys = got.standbys.map(|standbys| {
+            let numbers = (standbys.wanted, standbys.ready, standbys.memory_kib, standbys.modules);
+            (numbers, standbys.reason)
+        });
+        prop_assert_eq!(standbys, ready);
     }
 }

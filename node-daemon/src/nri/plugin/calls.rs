@@ -252,10 +252,10 @@ impl Plugin {
         }
         // Announced with or without an agent: its end is evidence in both cases.
         self.announce(sandbox.id.into(), &pod, &container).await?;
-        let (pod, name, uid) = (&pod.name, &container.name, &pod.uid);
+        let (name, uid) = (&container.name, &pod.uid);
         if let Decision::Refuse(reason) = decision {
             warn!(
-                pod,
+                pod = pod.name,
                 container = name,
                 reason,
                 "the worker starts without an agent"
@@ -265,16 +265,16 @@ impl Plugin {
         let run = match self.sockets.ensure(uid) {
             Ok(run) => run,
             Err(error) => {
-                warn!(pod, container = name, %error, "the worker starts without a socket for its agent");
+                warn!(pod = pod.name, container = name, %error, "the worker starts without a socket for its agent");
                 return Ok(None);
             }
         };
         if decision == Decision::Already {
             return Ok(None);
         }
-        info!(pod, container = name, id = %container.id, "agent injected");
+        info!(pod = pod.name, container = name, id = %container.id, standbys = pod.wants_standbys, "agent injected");
         let bin = self.agent.dir.clone();
-        let adjustment = inject::adjustment(&container, Paths { bin, run });
+        let adjustment = inject::adjustment(&pod, &container, Paths { bin, run });
         Ok(Some(convert::adjustment(adjustment)))
     }
 

@@ -22,6 +22,8 @@ use crate::worker::facts::{Input, ListedContainer};
 use crate::worker::state::Table;
 use crate::worker::types::{Ended, Exit, Phase, UnixNanos};
 
+mod standbys;
+
 struct Setup {
     dir: tempfile::TempDir,
     nri: Nri,

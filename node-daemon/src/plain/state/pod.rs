@@ -129,6 +129,8 @@ impl PodEntry {
                     detail: String::new(),
                     heartbeat: Heartbeat::Well,
                     released_at: None,
+                    starts: None,
+                    standbys: None,
                 };
                 if container.reported.as_ref() != Some(&state) {
                     *revision += 1;

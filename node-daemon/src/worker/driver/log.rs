@@ -74,6 +74,9 @@ pub(super) fn log_reports(reports: &[WorkerState], lines: &mut LogLimit) {
             generation = state.generation.0,
             exit_code = state.phase.exit().map(|exit| exit.code),
             detail = state.detail,
+            standbys = state.standbys.as_ref().map(|standbys| standbys.ready),
+            started_from_standby = state.starts.map(|starts| starts.standby),
+            started_cold = state.starts.map(|starts| starts.cold),
             left_out,
             "worker"
         );

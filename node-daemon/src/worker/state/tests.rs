@@ -1,6 +1,7 @@
 mod listings;
 mod orders;
 mod properties;
+mod standbys;
 mod unsupervised;
 
 use std::collections::BTreeSet;
@@ -33,6 +34,8 @@ fn agent(phase: AgentPhase, generation: u64, revision: u64) -> AgentState {
         needs_host_kill: false,
         host_kill_before: None,
         heartbeat: Heartbeat::Well,
+        starts: None,
+        standbys: None,
     }
 }
 

@@ -127,6 +127,18 @@ fn a_refusal_is_followed_by_one_cold_start() {
 }
 
 #[test]
+fn after_a_refusal_only_what_is_still_released_starts() {
+    let mut bench = ready();
+    restart(&mut bench);
+    assert_eq!(bench.acts(Input::Target(stopped(4))), []);
+    let refused = Input::StandbyRefused(Exit::Code(121));
+    assert_eq!(bench.acts(refused), [Action::Report]);
+    assert_eq!(bench.state(), (Phase::Parked, 4));
+    let actions = bench.acts(Input::Target(released(4)));
+    assert_eq!(actions, [Action::Report, start(Source::Cold)]);
+}
+
+#[test]
 fn one_that_does_not_confirm_is_ended_before_the_cold_start() {
     let mut bench = ready();
     restart(&mut bench);
@@ -156,7 +168,7 @@ fn a_stop_that_overtakes_the_confirmation_starts_nothing() {
 #[test]
 fn a_standby_that_ends_is_followed_by_another_after_growing_waits() {
     let mut bench = ready();
-    for wait in [30, 60, 120, 240, 480, 600, 600] {
+    for wait in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
         bench.step(Input::StandbyGone { hopeless: false });
         bench.now += Duration::from_secs(wait) - Duration::from_millis(1);
         assert_eq!(bench.acts(Input::Tick), [], "{wait}");
@@ -167,6 +179,24 @@ fn a_standby_that_ends_is_followed_by_another_after_growing_waits() {
     bench.now += Duration::from_secs(10_000);
     assert_eq!(bench.acts(Input::Tick), []);
     assert_eq!(restart(&mut bench), [Action::Report, start(Source::Cold)]);
+    assert_eq!(starts(&bench), (0, 1, Duration::ZERO));
+}
+
+#[test]
+fn restarts_do_not_prolong_the_wait() {
+    let mut bench = ready();
+    for _ in 0..5 {
+        bench.step(Input::StandbyGone { hopeless: false });
+        bench.now += Duration::from_secs(600);
+        assert_eq!(bench.acts(Input::Tick), [Action::Warm]);
+    }
+    bench.step(Input::StandbyGone { hopeless: false });
+    bench.now += Duration::from_secs(600);
+    restart(&mut bench);
+    bench.step(Input::Started);
+    assert_eq!(bench.acts(Input::Tick), [], "the worker is not up yet");
+    bench.now += SETTLED;
+    assert_eq!(bench.acts(Input::Tick), [Action::Warm]);
 }
 
 #[test]
@@ -189,19 +219,71 @@ fn a_container_that_ends_ends_its_standbys_first() {
 }
 
 #[test]
-fn a_signal_that_ends_a_released_standby_ends_the_container() {
+fn a_worker_that_takes_its_time_to_exit_gets_no_standby() {
     let mut bench = ready();
     restart(&mut bench);
     bench.step(Input::Signal {
         signo: libc::SIGTERM,
         outside: true,
     });
-    let actions = bench.acts(Input::StandbyRefused(Exit::Signal(15)));
-    let exit = Action::Exit {
-        code: 143,
-        flush: false,
+    bench.step(Input::Started);
+    assert_eq!(bench.state(), (Phase::Running, 4));
+    bench.now += SETTLED * 2;
+    assert!(!bench.acts(Input::Tick).contains(&Action::Warm));
+}
+
+#[test]
+fn a_signal_that_ends_a_released_standby_ends_the_container() {
+    // Even code 0 is no success of the worker.
+    for how in [Exit::Signal(15), Exit::Code(0)] {
+        let mut bench = ready();
+        restart(&mut bench);
+        bench.step(Input::Signal {
+            signo: libc::SIGTERM,
+            outside: true,
+        });
+        let actions = bench.acts(Input::StandbyRefused(how));
+        let exit = Action::Exit {
+            code: 143,
+            flush: false,
+        };
+        assert!(actions.contains(&exit), "{actions:?}");
+    }
+}
+
+#[test]
+fn a_container_that_ends_starts_no_standby_once_its_worker_has_confirmed() {
+    let mut bench = ready();
+    restart(&mut bench);
+    bench.step(Input::Signal {
+        signo: libc::SIGTERM,
+        outside: true,
+    });
+    bench.step(Input::Started);
+    bench.now += SETTLED * 2;
+    assert_eq!(bench.acts(Input::Tick), []);
+}
+
+#[test]
+fn what_the_daemon_was_asked_to_kill_is_not_released() {
+    let mut bench = ready();
+    bench.step(Input::WorkerExited(Exit::Signal(9)));
+    let denied = KillReport {
+        denied: true,
+        ..KillReport::default()
     };
-    assert!(actions.contains(&exit), "{actions:?}");
+    let actions = bench.acts(Input::Killed(denied.clone()));
+    assert_eq!(actions, [Action::Report, Action::EndStandbys]);
+    // Those of ranks may have been started since.
+    assert_eq!(bench.acts(Input::Killed(denied)), [Action::EndStandbys]);
+    bench.step(Input::TreeEmpty);
+    bench.step(Input::Target(stopped(4)));
+    let actions = bench.acts(Input::Target(released(4)));
+    assert_eq!(actions, [Action::Report, start(Source::Cold)]);
+    bench.step(Input::Started);
+    bench.step(Input::StandbyGone { hopeless: false });
+    bench.now += SETTLED;
+    assert_eq!(bench.acts(Input::Tick), [Action::Warm]);
 }
 
 #[test]

@@ -127,11 +127,17 @@ impl World {
                     .containers
                     .get(&container)
                     .map(|container| {
+                        let waits = container.standby.iter();
                         container
                             .processes
                             .iter()
                             .filter(|(_, process)| process.killed)
                             .map(|(id, _)| *id)
+                            .chain(
+                                waits
+                                    .filter(|waits| waits.process.killed)
+                                    .map(|waits| waits.number),
+                            )
                             .collect()
                     })
                     .unwrap_or_default();

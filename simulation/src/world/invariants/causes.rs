@@ -208,7 +208,7 @@ impl World {
             return;
         };
         let (after, identity) = (container.machine.status().clone(), container.identity.clone());
-        let pod = container.pod.clone();
+        let (pod, container_begun) = (container.pod.clone(), container.begun);
         if after.generation < before.generation || after.epoch < before.epoch {
             self.violate(format!("{id}: the agent goes back from {before:?} to {after:?}"));
         }
@@ -219,6 +219,11 @@ impl World {
         if after.phase != before.phase {
             self.say(|| format!("{id}: {:?} at {}", after.phase, after.generation));
             let failed = matches!(after.phase, Phase::Exited(exit) if exit != Exit::Code(0));
+            if failed && container_begun != Some(after.generation.0) {
+                self.violate(format!(
+                    "{id}: the worker counts as failed although it has not run"
+                ));
+            }
             if failed {
                 self.note_of(&identity, &pod, after.generation.0, after.generation.0);
             }

@@ -62,6 +62,7 @@ impl World {
         let longest = self.truth.longest_timeout + SLACK;
         self.check_down(well, longest);
         self.check_restored(well);
+        self.check_standbys();
         let since = *self.truth.quiet_since.get_or_insert(self.now);
         let seen = (self.truth.requests.all, self.truth.started);
         match self.is_healthy() {
@@ -154,7 +155,7 @@ impl World {
     fn live_processes(&self) -> usize {
         self.containers
             .values()
-            .map(|container| container.processes.len())
+            .map(|container| container.processes.len() + usize::from(container.standby.is_some()))
             .sum()
     }
 

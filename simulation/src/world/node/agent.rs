@@ -5,10 +5,10 @@ use std::time::Duration;
 use lockstep_node_daemon::worker::facts::Input as DaemonInput;
 use lockstep_node_daemon::worker::types::{
     AgentPhase, AgentState, ContainerId, Exit as DaemonExit, ExitCodes, LinkId, PodUid,
-    Target as DaemonTarget,
+    Starts as DaemonStarts, Target as DaemonTarget,
 };
 use lockstep_pod_agent::target::{
-    Action, BootNanos, Codes, Epoch, Exit, Input, Moment, Phase, Status, Target, UnixNanos,
+    Action, BootNanos, Codes, Epoch, Exit, Input, Moment, Phase, Source, Status, Target, UnixNanos,
 };
 
 use crate::time::{MS, SEC, Time, US, unix};
@@ -40,6 +40,7 @@ impl World {
             let before = container.machine.status().clone();
             let actions = container.machine.step(moment, input);
             self.agent_checked(id, &before);
+            self.check_standby(id, &actions);
             for action in actions {
                 if let Some(input) = self.agent_act(id, action) {
                     inputs.insert(0, input);
@@ -81,7 +82,11 @@ impl World {
     fn agent_act(&mut self, id: &str, action: Action) -> Option<Input> {
         match action {
             Action::Report => self.agent_report(id),
-            Action::Start { generation } => {
+            Action::Start {
+                generation,
+                source: Source::Standby,
+            } => return self.standby_release(id, generation.0),
+            Action::Start { generation, .. } => {
                 self.process_start(id, generation.0);
                 return Some(Input::Started);
             }
@@ -89,6 +94,9 @@ impl World {
             Action::Kill { .. } => return self.processes_kill(id, Time::MAX).map(Input::Killed),
             Action::Forward(_) => self.processes_terminate(id),
             Action::Say(_) => {}
+            Action::Warm => return self.standby_warm(id),
+            Action::EndStandbys => self.standby_kill(id, Time::MAX),
+            Action::GiveUpStandby => self.standby_give_up(id),
             Action::Exit { code, flush } => {
                 self.say(|| format!("{id}: the agent exits with {code}"));
                 if !flush && self.rng.percent(50) {
@@ -281,5 +289,11 @@ fn agent_state(status: &Status) -> AgentState {
         heartbeat: status.heartbeat,
         needs_host_kill: status.needs_host_kill,
         host_kill_before: Some(status.host_kill_before).filter(|before| *before != BootNanos::default()),
+        starts: status.starts.map(|starts| DaemonStarts {
+            standby: starts.standby,
+            cold: starts.cold,
+            ahead_ms: u32::try_from(starts.ahead.as_millis()).unwrap_or(u32::MAX),
+        }),
+        standbys: None,
     }
 }

@@ -10,6 +10,7 @@ use lockstep_pod_agent::target::{BootNanos, Exit, Input, KillReport, Machine, Mo
 use crate::time::{MS, SEC, Time, unix};
 use crate::world::World;
 use crate::world::event::{Event, NodeIndex, ProcessId};
+use crate::world::node::standby::{Released, Standby};
 use crate::world::node::worker::Process;
 
 /// A worker across all of its pods: the child Job, and the index in it.
@@ -53,6 +54,16 @@ pub(crate) struct Container {
     /// The worker itself, until it is reaped.
     pub(crate) worker: Option<ProcessId>,
     pub(crate) processes: BTreeMap<ProcessId, Process>,
+    /// The last generation whose worker has run here.
+    pub(crate) begun: Option<u64>,
+    /// A process of the container that is none of the worker.
+    pub(crate) standby: Option<Standby>,
+    /// Set while the worker is a standby that has not confirmed its release.
+    pub(crate) released: Option<Released>,
+    /// The daemon was asked to kill all processes from before this time.
+    pub(crate) doomed_before: Time,
+    /// The agent was told to exit.
+    pub(crate) asked_to_exit: bool,
     /// The connection, and the life of the daemon that it is to.
     pub(crate) link: Option<(u32, LinkId)>,
     pub(crate) pause: Time,
@@ -87,6 +98,11 @@ impl Container {
             started: None,
             worker: None,
             processes: BTreeMap::new(),
+            begun: None,
+            standby: None,
+            released: None,
+            doomed_before: 0,
+            asked_to_exit: false,
             link: None,
             pause: 20 * MS,
             last_up: now,
@@ -112,7 +128,9 @@ impl World {
         container.lives = false;
         container.ending = code;
         container.worker = None;
+        container.released = None;
         self.agent_loses_link(id);
+        self.standby_kill(id, Time::MAX);
         drop(self.processes_kill(id, Time::MAX));
         self.container_may_end(id);
     }
@@ -123,7 +141,8 @@ impl World {
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
-        if container.lives || container.exit.is_some() || !container.processes.is_empty() {
+        let is_empty = container.processes.is_empty() && container.standby.is_none();
+        if container.lives || container.exit.is_some() || !is_empty {
             return;
         }
         let code = container.ending;
@@ -165,6 +184,9 @@ impl World {
             self.processes_terminate(id);
             return;
         }
+        if let Some(container) = self.containers.get_mut(id) {
+            container.asked_to_exit = true;
+        }
         let signal = Input::Signal {
             signo: 15,
             outside: true,
@@ -177,6 +199,16 @@ impl World {
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
+        if container
+            .standby
+            .take_if(|standby| standby.number == process)
+            .is_some()
+        {
+            self.say(|| format!("{id}: standby {process} ends: {exit:?}"));
+            let hopeless = self.rng.percent(5);
+            self.agent_feed(id, Input::StandbyGone { hopeless });
+            return self.container_may_end(id);
+        }
         if container.processes.remove(&process).is_none() {
             return;
         }
@@ -186,6 +218,8 @@ impl World {
         };
         if container.worker == Some(process) && container.plain.is_some() {
             self.plain_ended(id, exit);
+        } else if container.worker == Some(process) && container.released.is_some() {
+            self.released_ended(id, exit);
         } else if container.worker == Some(process) {
             self.note_end(id);
             if let Some(container) = self.containers.get_mut(id) {
@@ -212,7 +246,7 @@ impl World {
             if by_agent && process.protected {
                 report.denied = true;
                 "foreign".clone_into(&mut report.note);
-            } else if !process.killed && process.since < before {
+            } else if !process.killed && process.born < before {
                 process.killed = true;
                 ends.push((*number, process.dies_after));
             }
@@ -241,7 +275,7 @@ impl World {
         let runs = container.machine.status().phase == Phase::Running;
         let mut hit = false;
         for process in container.processes.values_mut() {
-            if process.since < before {
+            if process.born < before {
                 process.protected = false;
                 hit |= !process.killed;
             }
@@ -249,6 +283,7 @@ impl World {
         if hit && runs {
             return self.violate(format!("{id}: the daemon kills a healthy worker"));
         }
+        self.standby_kill(id, before);
         drop(self.processes_kill(id, before));
         if rounds > 0 {
             let container = id.to_owned();

@@ -249,6 +249,8 @@ impl World {
                 created,
                 ended: created,
             });
+        } else if self.has_standbys(&pod.job) {
+            container.machine = container.machine.with_standby();
         }
         self.say(|| {
             format!(

@@ -10,6 +10,9 @@ use crate::world::event::{Event, ProcessId};
 /// A live process.
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
+    /// When it began to exist.
+    pub(crate) born: Time,
+    /// When it became the worker's process.
     pub(crate) since: Time,
     /// The generation at which it was started.
     pub(crate) generation: u64,
@@ -25,22 +28,46 @@ pub(crate) struct Process {
     hangs: (Time, Time),
 }
 
+impl Process {
+    /// The same process while it waits for the worker's next attempt: a plain process of the agent.
+    pub(crate) fn that_waits(self) -> Self {
+        Self {
+            at_sigterm: Some((MS, Exit::Signal(15))),
+            protected: false,
+            ..self
+        }
+    }
+}
+
 impl World {
-    /// The agent starts its worker.
+    /// The agent starts its worker cold.
     pub(crate) fn process_start(&mut self, id: &str, generation: u64) {
         self.check_start(id, generation);
         let stubborn = self.scenario.stubborn_percent;
         let with_child = self.rng.percent(stubborn);
         let process = self.process(generation);
+        self.worker_begins(id, None, (process, with_child));
+    }
+
+    /// The worker's code runs from now on, in this process and perhaps a child of it. It is a new
+    /// one, or has this number.
+    pub(crate) fn worker_begins(
+        &mut self,
+        id: &str,
+        number: Option<ProcessId>,
+        (process, with_child): (Process, bool),
+    ) {
+        let generation = process.generation;
         let child = with_child.then(|| self.process(generation));
         let stage = self.stage_of(id);
         let work = self.scenario.work.get(&stage).copied();
         let crash = self.faults_on && self.rng.percent(self.scenario.crash_percent);
         self.last_id += 2;
-        let (number, child_number) = (self.last_id - 1, self.last_id);
+        let (number, child_number) = (number.unwrap_or(self.last_id - 1), self.last_id);
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
+        container.begun = Some(generation);
         container.worker = Some(number);
         container.processes.insert(number, process);
         if let Some(child) = child {
@@ -98,6 +125,7 @@ impl World {
             self.rng.span(50 * US, 2 * MS)
         };
         Process {
+            born: self.now,
             since: self.now,
             generation,
             at_sigterm,

@@ -96,6 +96,18 @@ pub(crate) fn annotations(jobset: &JobSet, features: &Features) -> Vec<Violation
             .err()
             .map(|error| annotation(annotations::RESTART_WORKERS, &error)),
     );
+    violations.extend(
+        jobset
+            .standby()
+            .err()
+            .map(|error| annotation(annotations::STANDBY, &error)),
+    );
+    for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
+        if let Err(error) = replicated_job.standby() {
+            let field = template_path(index, annotations::STANDBY);
+            violations.push(Violation::new(field, error.to_string()));
+        }
+    }
     match jobset.supervise() {
         Err(error) => violations.push(annotation(annotations::SUPERVISE, &error)),
         Ok(Some(Supervise::Containers(listed))) => supervised(jobset, &listed, &mut violations),
@@ -106,6 +118,11 @@ pub(crate) fn annotations(jobset: &JobSet, features: &Features) -> Vec<Violation
 
 fn annotation_path(key: &str) -> String {
     format!("metadata.annotations[{key}]")
+}
+
+/// An annotation of a Job template.
+fn template_path(index: usize, key: &str) -> String {
+    path(index, &format!(".template.metadata.annotations[{key}]"))
 }
 
 fn annotation(key: &str, error: &AnnotationError) -> Violation {
@@ -122,8 +139,7 @@ fn scope(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob) -> Optio
         }
         Ok(_) => return None,
     };
-    let field = path(index, &format!(".template.metadata.annotations[{key}]"));
-    Some(Violation::new(field, what))
+    Some(Violation::new(template_path(index, key), what))
 }
 
 fn job(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violation>) {

@@ -292,6 +292,8 @@ fn annotations_of_in_place_jobsets_are_checked() {
         (annotations::READY_TIMEOUT, "10m", "10"),
         (annotations::SUPERVISE, "worker", "worker,"),
         (annotations::SUPERVISE, "none", "missing"),
+        (annotations::STANDBY, "python", "python3"),
+        (annotations::STANDBY, "none", ""),
     ] {
         assert_eq!(violations(&with(key, good)), []);
         one(&with(key, bad), &field(key), "");
@@ -328,6 +330,33 @@ fn the_restart_scope_is_checked() {
         &with("worker", RestartStrategy::Recreate),
         field,
         "needs the restart strategy InPlaceRestart",
+    );
+}
+
+#[test]
+fn what_a_job_template_has_started_ahead_is_checked() {
+    let with = |value: &str| {
+        base().restarting(RestartStrategy::InPlaceRestart, 1).with(|js| {
+            let metadata = js.spec.replicated_jobs[0]
+                .template
+                .metadata
+                .get_or_insert_default();
+            let annotations = metadata.annotations.get_or_insert_default();
+            annotations.insert(annotations::STANDBY.to_owned(), value.to_owned());
+        })
+    };
+    for value in ["python", "none"] {
+        assert_eq!(violations(&with(value)), []);
+    }
+    one(
+        &with("julia"),
+        "spec.replicatedJobs[0].template.metadata.annotations[lockstep.dev/standby]",
+        "\"julia\" must be \"python\" or \"none\"",
+    );
+    // Without restarts in place it has no effect, which is a warning.
+    assert_eq!(
+        violations(&with("julia").restarting(RestartStrategy::Recreate, 1)),
+        []
     );
 }
 

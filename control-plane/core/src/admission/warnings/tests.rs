@@ -40,8 +40,10 @@ fn what_has_an_effect_is_not_spoken_of() {
             all = all.annotated(key, "x");
         }
     }
-    let all = in_templates(all, keys::RESTART_SCOPE, keys::EXCLUSIVE_TOPOLOGY);
-    assert_eq!(told(&all), Vec::<String>::new());
+    for of_job in [keys::RESTART_SCOPE, keys::STANDBY] {
+        let all = in_templates(all.clone(), of_job, keys::EXCLUSIVE_TOPOLOGY);
+        assert_eq!(told(&all), Vec::<String>::new());
+    }
     // Annotations of others and of the control plane get no warning either.
     let others = plain()
         .annotated("kubectl.kubernetes.io/last-applied-configuration", "{}")
@@ -116,6 +118,28 @@ fn what_tunes_restarts_in_place_does_nothing_elsewhere() {
             "metadata.annotations[alpha.jobset.sigs.k8s.io/inplace-timeout]: has no effect: the feature gate InPlaceRestart is off"
         ]
     );
+}
+
+#[test]
+fn standbys_need_agents_and_do_not_belong_on_pods() {
+    let asked = in_templates(in_place(), keys::STANDBY, keys::STANDBY);
+    assert_eq!(
+        told(&asked),
+        [
+            "spec.replicatedJobs[0].template.spec.template.metadata.annotations[lockstep.dev/standby]: has no effect here: it belongs in \
+             metadata.annotations of the JobSet"
+        ]
+    );
+    let without = in_place()
+        .annotated(keys::STANDBY, "python")
+        .annotated(keys::SUPERVISE, keys::SUPERVISE_NONE);
+    assert_eq!(
+        told(&without),
+        [
+            "metadata.annotations[lockstep.dev/standby]: has no effect: the JobSet is annotated lockstep.dev/supervise: none"
+        ]
+    );
+    assert_eq!(told(&plain().annotated(keys::STANDBY, "python")).len(), 1);
 }
 
 #[test]

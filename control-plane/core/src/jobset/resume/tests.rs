@@ -26,7 +26,10 @@ fn the_jobs_own_template_and_the_replicated_jobs_are_merged() {
     let mut job = child(&js, "a", 0, Fate::Pending);
     let template = &mut job.spec.as_mut().unwrap().template;
     template.metadata.as_mut().unwrap().labels = Some(map(&[("from", "job-controller")]));
-    template.metadata.as_mut().unwrap().annotations = Some(map(&[(annotations::SUPERVISE, "worker")]));
+    template.metadata.as_mut().unwrap().annotations = Some(map(&[
+        (annotations::SUPERVISE, "worker"),
+        (annotations::STANDBY, "python"),
+    ]));
     let pod = template.spec.as_mut().unwrap();
     pod.node_selector = Some(map(&[("zone", "old"), ("disk", "ssd")]));
     pod.tolerations = Some(vec![toleration("old"), toleration("both")]);
@@ -42,13 +45,21 @@ fn the_jobs_own_template_and_the_replicated_jobs_are_merged() {
         .metadata
         .get_or_insert_default();
     meta.labels = Some(map(&[("queue", "q")]));
-    meta.annotations = Some(map(&[("note", "n"), (annotations::SUPERVISE, "forged")]));
+    meta.annotations = Some(map(&[
+        ("note", "n"),
+        (annotations::SUPERVISE, "forged"),
+        (annotations::STANDBY, "none"),
+    ]));
 
     let merged = merge(&job, &wished);
     assert_eq!(merged.labels, map(&[("from", "job-controller"), ("queue", "q")]));
     assert_eq!(
         merged.annotations,
-        map(&[("note", "n"), (annotations::SUPERVISE, "worker")])
+        map(&[
+            ("note", "n"),
+            (annotations::SUPERVISE, "worker"),
+            (annotations::STANDBY, "python")
+        ])
     );
     assert_eq!(merged.node_selector, map(&[("zone", "new"), ("disk", "ssd")]));
     assert_eq!(

@@ -255,6 +255,41 @@ fn in_place_jobs_are_defaulted_and_their_pods_marked_for_the_daemons() {
 }
 
 #[test]
+fn pods_say_what_is_started_ahead_if_their_workers_have_agents() {
+    let of_job = |js: JobSet, value: &str| {
+        js.with(|js| {
+            let meta = js.spec.replicated_jobs[0]
+                .template
+                .metadata
+                .get_or_insert_default();
+            let said = meta.annotations.get_or_insert_default();
+            said.insert(annotations::STANDBY.to_owned(), value.to_owned());
+        })
+    };
+    let on_pods = |js: &JobSet| {
+        let job = Jobs::new(js, Features::default(), &Agents::ByNode).make(&js.spec.replicated_jobs[0], 0);
+        annotation(
+            pod_template(&job).metadata.as_ref().unwrap(),
+            annotations::STANDBY,
+        )
+        .map(str::to_owned)
+    };
+    let js = jobset([replicated_job("a", 1)]).restarting(RestartStrategy::InPlaceRestart, 3);
+    let python = Some("python".to_owned());
+    assert_eq!(on_pods(&js), None);
+    let asked = js.clone().annotated(annotations::STANDBY, "python");
+    assert_eq!(on_pods(&asked), python);
+    assert_eq!(on_pods(&of_job(asked.clone(), "none")), None);
+    assert_eq!(on_pods(&of_job(js.clone(), "python")), python);
+    assert_eq!(on_pods(&js.annotated(annotations::STANDBY, "none")), None);
+    // Without agents there is nobody to start anything ahead.
+    let plain = asked.clone().annotated(annotations::SUPERVISE, "none");
+    assert_eq!(on_pods(&plain), None);
+    let recreated = asked.restarting(RestartStrategy::Recreate, 3);
+    assert_eq!(on_pods(&of_job(recreated, "python")), None);
+}
+
+#[test]
 fn templates_include_the_agent_if_nodes_cannot_add_it() {
     let js = jobset([replicated_job("a", 1).pod_spec(|pod| {
         pod.containers[0].command = Some(vec!["run".to_owned()]);
@@ -287,6 +322,7 @@ fn a_template_cannot_mark_its_own_pods_for_the_daemons() {
             (annotations::IN_PLACE, "supervised"),
             (annotations::SUPERVISE, "worker"),
             (annotations::STOP_WITHOUT_AGENT, "true"),
+            (annotations::STANDBY, "python"),
         ];
         let map = map.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         spec.template.metadata = Some(ObjectMeta {
@@ -299,6 +335,7 @@ fn a_template_cannot_mark_its_own_pods_for_the_daemons() {
     assert_eq!(annotation(meta, annotations::IN_PLACE), None);
     assert_eq!(annotation(meta, annotations::SUPERVISE), None);
     assert_eq!(annotation(meta, annotations::STOP_WITHOUT_AGENT), None);
+    assert_eq!(annotation(meta, annotations::STANDBY), None);
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn said(generation: u64, counter: u32) -> Option<Impossible> {
         since: UnixNanos(0),
         heartbeat: Heartbeat::Well,
         released_at: None,
+        standby: None,
     })
 }
 

@@ -144,6 +144,7 @@ impl World {
             since: self.now,
             heartbeat: Heartbeat::Well,
             released_at: None,
+            standby: None,
         };
         self.observed.reports.insert(incarnation.clone(), report);
     }

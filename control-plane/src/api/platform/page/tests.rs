@@ -8,7 +8,8 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use lockstep_core::restart::{
-    Announcement, Cause, Generation, Reason, RestartLevel, Scope, Timeline, UnixNanos,
+    Announcement, Cause, Generation, Observed, Reason, RestartLevel, Scope, StandbyReport, Standbys, Starts,
+    Timeline, UnixNanos,
 };
 use serde_json::{Value, json};
 
@@ -241,6 +242,41 @@ async fn a_group_is_shown_with_its_graph_workers_and_restarts() {
         (&state["group"], &state["restarts"]["last"]),
         (&json!(null), &json!([]))
     );
+}
+
+#[tokio::test]
+async fn a_worker_says_how_it_was_started_and_what_waits() {
+    let served = Served::leading().await;
+    let post = served.board.post("ours", "js", UnixNanos(1));
+    let mut state = running("ours", "js", 4);
+    let mut observed = Observed::clone(&state.observed);
+    for report in observed.reports.values_mut() {
+        report.standby = Some(Arc::new(StandbyReport {
+            starts: Some(Starts {
+                standby: 1,
+                cold: 0,
+                ahead_ms: 1234,
+            }),
+            standbys: Some(Standbys {
+                wanted: 4,
+                ready: 2,
+                reason: "memory is short".to_owned(),
+                ..Standbys::default()
+            }),
+        }));
+    }
+    state.observed = Arc::new(observed);
+    post.show(state);
+    let state = served.state("/state/ours/js").await;
+    let workers = &state["group"]["stages"][0]["jobs"][0]["workers"];
+    assert_eq!(
+        (&workers[0]["started"], &workers[0]["standbys"]),
+        (
+            &json!("started from standby (1.2 s ahead)"),
+            &json!("2 of 4 standbys ready: memory is short")
+        )
+    );
+    assert_eq!(workers[1]["standbys"], json!(null));
 }
 
 #[tokio::test]

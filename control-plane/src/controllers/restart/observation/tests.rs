@@ -132,6 +132,51 @@ fn only_changes_call_for_a_step() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_only_shown_calls_for_no_step() {
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let mut observation = look(&link, &[("p1", Some("n1"))]);
+    let session = connect(&registry, "n1");
+    let says = |phase: pb::Phase, ready: u32, revision: u64| {
+        let standbys = pb::Standbys {
+            wanted: 4,
+            ready,
+            ..pb::Standbys::default()
+        };
+        let state = pb::WorkerState {
+            standbys: Some(standbys),
+            ..worker("p1", phase, revision)
+        };
+        registry.report("n1", session, vec![state]);
+    };
+    says(pb::Phase::Running, 0, 1);
+    observation.listen(&link);
+    says(pb::Phase::Running, 1, 2);
+    assert_eq!(observation.listen(&link), Urgency::Shown);
+    says(pb::Phase::Running, 1, 3);
+    assert_eq!(observation.listen(&link), Urgency::Nothing);
+
+    // Several changes are shown together, and late.
+    let began = tokio::time::Instant::now();
+    says(pb::Phase::Running, 2, 4);
+    assert_eq!(observation.until_step_due(&link, Duration::ZERO).await, Due::Show);
+    assert!(began.elapsed() >= SHOWN_AFTER, "{:?}", began.elapsed());
+    let ready = |observation: &Observation| {
+        let report = observation.observed().reports.values().next();
+        let standby = report.and_then(|report| report.standby.clone());
+        standby.and_then(|standby| Some(standby.standbys.as_ref()?.ready))
+    };
+    assert_eq!(ready(&observation), Some(2));
+    // A failure waits for nothing.
+    says(pb::Phase::Running, 3, 5);
+    says(pb::Phase::Lost, 3, 6);
+    let due = observation.until_step_due(&link, Duration::ZERO).now_or_never();
+    assert_eq!((due, ready(&observation)), (Some(Due::Step), Some(3)));
+    let full = look(&link, &[("p1", Some("n1"))]);
+    assert_eq!(full.observed().reports, observation.observed().reports);
+}
+
 #[test]
 fn a_new_durable_state_keeps_the_rest_of_the_observation() {
     let registry = Registry::new(Epoch(7));

@@ -23,6 +23,7 @@ const LARGE: usize = 256;
 const EXPOSE_EVERY: Duration = Duration::from_millis(100);
 
 /// When the next step is due if nothing changes.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Timers {
     /// When the coordinator, the pod replacer or the pod deleter has something to do.
     pub(super) act_at: Option<Instant>,
@@ -120,7 +121,7 @@ impl Task {
 
     /// Shows the group on the board. If only workers of a large group have changed, this is done
     /// less often: then it returns when to show the group.
-    fn expose(&mut self, observed: &Arc<Observed>) -> Option<Instant> {
+    pub(super) fn expose(&mut self, observed: &Arc<Observed>) -> Option<Instant> {
         let generation = self.coordinator.generation();
         let same = self
             .exposed
@@ -129,6 +130,7 @@ impl Task {
             .map(|(at, ..)| at + EXPOSE_EVERY)
             .filter(|at| observed.workers.len() > LARGE && Instant::now() < *at);
         if expose_at.is_none() {
+            self.standbys.look(observed);
             self.post.show(Snapshot {
                 jobset: Arc::clone(&self.jobset),
                 observed: Arc::clone(observed),

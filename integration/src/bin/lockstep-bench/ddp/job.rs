@@ -1,6 +1,7 @@
 //! The training job in the cluster.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use lockstep_integration::cluster::node_name;
 use lockstep_integration::harness::group::container_id;
 use lockstep_integration::harness::manifest::CONTAINER;
-use lockstep_integration::harness::process;
+use lockstep_integration::harness::process::{self, Process};
 use lockstep_integration::harness::{Group, Namespace, eventually};
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -16,7 +17,7 @@ use serde_json::json;
 use super::log::{self, Event, Line};
 
 /// Workers of the job.
-pub(super) const WORKERS: usize = 4;
+pub(crate) const WORKERS: usize = 4;
 /// The command of a worker.
 const COMMAND: [&str; 2] = ["python3", "/app/train.py"];
 /// How long a start or a restart may take: four ranks that import PyTorch on a busy machine.
@@ -25,32 +26,32 @@ const LIMIT: Duration = Duration::from_secs(180);
 const VOLUMES: &str = "/var/lib/lockstep-bench";
 
 /// The job, and the log of its rank 0 so far.
-pub(super) struct Training {
+pub(crate) struct Training {
     group: Group,
     lines: Vec<Line>,
 }
 
 /// An observed restart.
-pub(super) struct Restart {
+pub(crate) struct Restart {
     /// The rank that was killed, and when, in seconds since the Unix epoch.
-    pub(super) rank: usize,
-    pub(super) killed: f64,
+    pub(crate) rank: usize,
+    pub(crate) killed: f64,
     /// From the kill until every rank's program ran again, had imported PyTorch, and had done a
     /// step.
-    pub(super) started: Duration,
-    pub(super) imported: Duration,
-    pub(super) stepped: Duration,
+    pub(crate) started: Duration,
+    pub(crate) imported: Duration,
+    pub(crate) stepped: Duration,
     /// The last step before the kill, and the number of steps in the checkpoint.
-    pub(super) step_before: u64,
-    pub(super) resumed: u64,
+    pub(crate) step_before: u64,
+    pub(crate) resumed: u64,
     /// Number of new pods and containers.
-    pub(super) new_pods: usize,
-    pub(super) new_containers: usize,
+    pub(crate) new_pods: usize,
+    pub(crate) new_containers: usize,
 }
 
 impl Training {
     /// Applies the example in `folder`, with a volume on the node for its claim.
-    pub(super) async fn start(namespace: &Namespace, folder: &Path, name: &str) -> Result<Self> {
+    pub(crate) async fn start(namespace: &Namespace, folder: &Path, name: &str) -> Result<Self> {
         // The folder is on one node, so the volume is bound to that node.
         let here = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node_name(1)]});
         let volume = json!({
@@ -82,12 +83,12 @@ impl Training {
     }
 
     /// The log of rank 0, as far as it was read.
-    pub(super) fn lines(&self) -> &[Line] {
+    pub(crate) fn lines(&self) -> &[Line] {
         &self.lines
     }
 
     /// Waits until rank 0 has done this step.
-    pub(super) async fn reaches(&mut self, step: u64) -> Result<()> {
+    pub(crate) async fn reaches(&mut self, step: u64) -> Result<()> {
         self.until(&format!("step {step}"), |lines| {
             log::last_step(lines).is_some_and(|last| last >= step)
         })
@@ -95,7 +96,7 @@ impl Training {
     }
 
     /// Waits until all steps are done, and the JobSet is complete.
-    pub(super) async fn ends(&mut self) -> Result<()> {
+    pub(crate) async fn ends(&mut self) -> Result<()> {
         self.until("the end", |lines| {
             log::steps_of(lines, Event::Done).next().is_some()
         })
@@ -123,12 +124,12 @@ impl Training {
     }
 
     /// Kills a rank, and waits until every rank has done a step again.
-    pub(super) async fn restart(&mut self, rank: usize) -> Result<Restart> {
+    pub(crate) async fn restart(&mut self, rank: usize) -> Result<Restart> {
         let before = self.place().await?;
         let old = process::running(&COMMAND);
         let victim = old
             .iter()
-            .find(|process| process.env("RANK") == Some(rank.to_string()))
+            .find(|process| process.env("RANK") == Some(rank.to_string()) && !waits(**process))
             .with_context(|| format!("no process of rank {rank}"))?;
         self.note(self.log(0).await?);
         let killed = now()?;
@@ -179,8 +180,22 @@ impl Training {
         })
     }
 
+    /// Waits until every rank has had this many standbys that were ready.
+    pub(crate) async fn standbys_are_ready(&self, count: u64) -> Result<()> {
+        for rank in 0..WORKERS {
+            eventually(&format!("rank {rank} has a standby"), LIMIT, async || {
+                let log = self.text(rank).await?;
+                let ready = log.matches("a standby is ready").count();
+                ensure!(ready as u64 >= count, "it has had {ready}");
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
     /// Removes the job and its volume.
-    pub(super) async fn remove(&self) -> Result<()> {
+    pub(crate) async fn remove(&self) -> Result<()> {
         let namespace = &self.group.namespace;
         let jobset = ["delete", "jobset", &self.group.name, "--cascade=foreground"];
         namespace.kubectl(&jobset).await?;
@@ -192,8 +207,12 @@ impl Training {
         Ok(())
     }
 
-    /// The log of a rank's pod that is neither failed nor being deleted.
     async fn log(&self, rank: usize) -> Result<Vec<Line>> {
+        Ok(log::parse(&self.text(rank).await?))
+    }
+
+    /// The log of a rank's pod that is neither failed nor being deleted.
+    async fn text(&self, rank: usize) -> Result<String> {
         let pod = self.group.pods().await?.into_iter().find_map(|pod| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             let counts =
@@ -203,7 +222,7 @@ impl Training {
             (counts && *index == rank.to_string()).then_some(pod.metadata.name?)
         });
         let pod = pod.with_context(|| format!("no pod of rank {rank} runs"))?;
-        Ok(log::parse(&self.group.logs(&pod).await?))
+        self.group.logs(&pod).await
     }
 
     /// UIDs of the pods, and ids of their containers.
@@ -216,6 +235,12 @@ impl Training {
             containers,
         ))
     }
+}
+
+/// True for a standby: it is the first to go when memory is short.
+fn waits(process: Process) -> bool {
+    let score = fs::read_to_string(format!("/proc/{}/oom_score_adj", process.pid));
+    score.is_ok_and(|score| score.trim() == "1000")
 }
 
 /// The volume for the claim of a job.

@@ -28,7 +28,10 @@ async fn an_agent_of_the_first_version() {
         AgentPhase::Exited(Exit { code: 1, signal: 0 }),
     ] {
         says(&mut agent).await;
-        assert_eq!(daemon.phase().await, Phase::Agent(phase));
+        let report = daemon.reports().await.pop().unwrap();
+        assert_eq!(report.phase, Phase::Agent(phase));
+        // It knows of no standbys.
+        assert_eq!((report.starts, report.standbys), (None, None));
     }
     daemon.desire(1).await;
     let frame = agent.0.next().await.unwrap().unwrap();

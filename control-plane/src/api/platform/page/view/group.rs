@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use super::{Detail, Key, Snapshot, Summary, convert, millis, summary};
 
+mod standby;
+
 /// Workers that are shown one by one. Further ones are only counted.
 const WORKERS: usize = 10_000;
 
@@ -62,6 +64,12 @@ struct Worker {
     generation: u64,
     /// Milliseconds since the Unix epoch; 0: not known.
     since: i64,
+    /// How it was started, and what is started ahead for it, as text. Without standbys neither is
+    /// there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    standbys: Option<String>,
 }
 
 impl GroupView {
@@ -110,6 +118,8 @@ impl Stage {
             phase,
             generation: worker.generation,
             since: millis(worker.since_unix_nanos),
+            started: worker.starts.and_then(standby::started),
+            standbys: worker.standbys.as_ref().map(standby::standbys),
         };
         match self.jobs.last_mut().filter(|job| job.name == identity.job) {
             Some(job) => job.workers.push(shown),

@@ -1,0 +1,60 @@
+use super::*;
+use crate::restart::{Standbys, Starts};
+
+fn running() -> Report {
+    Report {
+        identity: Identity {
+            job: "js-w-0".into(),
+            index: 0,
+            container: "worker".into(),
+        },
+        node: "node".to_owned(),
+        pod_name: "pod".to_owned(),
+        phase: Phase::Running,
+        generation: Generation(3),
+        counter: 0,
+        since: UnixNanos(0),
+        heartbeat: Heartbeat::Well,
+        released_at: None,
+        standby: None,
+    }
+}
+
+fn with_ready(ready: u32) -> Report {
+    let standby = StandbyReport {
+        starts: Some(Starts::default()),
+        standbys: Some(Standbys {
+            wanted: 4,
+            ready,
+            ..Standbys::default()
+        }),
+    };
+    Report {
+        standby: Some(Arc::new(standby)),
+        ..running()
+    }
+}
+
+#[test]
+fn what_is_only_shown_is_told_from_what_decisions_depend_on() {
+    let mut known = running();
+    assert_eq!(known.follow(&running()), Difference::None);
+    for newer in [with_ready(0), with_ready(1), running(), with_ready(1)] {
+        assert_eq!(known.follow(&newer), Difference::Shown);
+        assert_eq!(known, newer);
+        assert_eq!(known.follow(&newer), Difference::None);
+    }
+    // Both at once.
+    let parked = Report {
+        phase: Phase::Parked,
+        ..with_ready(2)
+    };
+    assert_eq!(known.follow(&parked), Difference::Decisive);
+    assert_eq!(known, parked);
+    let moved = Report {
+        node: "other".to_owned(),
+        ..with_ready(3)
+    };
+    assert_eq!(known.follow(&moved), Difference::Decisive);
+    assert_eq!(known, moved);
+}

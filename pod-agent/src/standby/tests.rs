@@ -1,0 +1,195 @@
+//! What is made of standbys that end. No process has the PID that they have here.
+
+use std::os::unix::net::UnixDatagram;
+
+use super::*;
+
+const NOBODY: i32 = i32::MAX;
+
+struct Bench {
+    standbys: Standbys,
+    now: Duration,
+    _dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let command = ["python3".into(), "train.py".into()];
+        let mut standbys = Standbys::new(Some(dir.path()), &command);
+        standbys.memory = Memory::at(dir.path());
+        Self {
+            standbys,
+            now: Duration::ZERO,
+            _dir: dir,
+        }
+    }
+
+    /// Has a standby that says this.
+    fn standby(&mut self, messages: &[&str]) -> UnixDatagram {
+        let (ours, theirs) = sys::pair().unwrap();
+        let theirs = UnixDatagram::from(theirs);
+        for message in messages {
+            theirs.send(message.as_bytes()).unwrap();
+        }
+        let watched = self.standbys.watched.as_ref();
+        watched.unwrap().watch(ours.as_fd()).unwrap();
+        self.standbys.process = Some(Process::new(NOBODY, ours));
+        self.standbys.reason.clear();
+        self.standbys.look_at = Some(self.now + LOOK);
+        self.standbys.listen();
+        theirs
+    }
+
+    fn ends(&mut self, messages: &[&str], exit: Exit) -> Option<Ended> {
+        let _theirs = self.standby(messages);
+        self.standbys.reaped(NOBODY, exit)
+    }
+
+    fn looks(&mut self) {
+        self.now += LOOK;
+        self.standbys.look(self.now);
+    }
+
+    fn summary(&mut self) -> Summary {
+        match self.standbys.news() {
+            Some(Input::Standbys(summary)) => summary,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+const WAITING: Option<Ended> = Some(Ended::Waiting { hopeless: false });
+
+#[test]
+fn a_module_is_to_blame_unless_others_ended_the_standby() {
+    let mut bench = Bench::new();
+    for signal in [libc::SIGKILL, libc::SIGTERM, libc::SIGINT] {
+        assert_eq!(bench.ends(&["importing good"], Exit::Signal(signal)), WAITING);
+        assert_eq!(
+            bench.summary().reason,
+            format!("the standby was killed by signal {signal}")
+        );
+    }
+    assert_eq!(bench.standbys.skip, [""; 0]);
+    for (name, exit) in [("bad", Exit::Signal(libc::SIGSEGV)), ("worse", Exit::Code(3))] {
+        assert_eq!(bench.ends(&[&format!("importing {name}")], exit), WAITING);
+        let reason = format!("module {name} is not imported ahead: it ended while it was imported");
+        assert_eq!(bench.summary().reason, reason);
+    }
+    assert_eq!(bench.standbys.skip, ["bad", "worse"]);
+    assert_eq!(bench.ends(&[], Exit::Code(120)), WAITING);
+    assert_eq!(bench.summary().reason, "the standby ended with code 120");
+}
+
+#[test]
+fn there_are_no_more_standbys_once_leaving_modules_out_does_not_help() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.summary().wanted, 1);
+    let blames =
+        |bench: &mut Bench, at: usize| bench.ends(&[&format!("spoiled m{at} socket")], Exit::Code(121));
+    for at in 0..MAX_SKIP {
+        assert_eq!(blames(&mut bench, at), WAITING, "{at}");
+    }
+    let hopeless = Some(Ended::Waiting { hopeless: true });
+    assert_eq!(blames(&mut bench, MAX_SKIP), hopeless);
+    assert!(!bench.standbys.are_possible());
+    let summary = bench.summary();
+    assert_eq!((summary.wanted, summary.ready), (0, 0));
+    assert_eq!(
+        summary.reason,
+        "module m64 is not imported ahead: it opens a port"
+    );
+
+    for odd in ["x", "", "a,b", "a;b"] {
+        let mut bench = Bench::new();
+        assert_eq!(bench.ends(&["spoiled x socket"], Exit::Code(121)), WAITING);
+        let again = format!("spoiled {odd} socket");
+        assert_eq!(bench.ends(&[&again], Exit::Code(121)), hopeless, "{odd}");
+    }
+}
+
+#[test]
+fn a_released_one_that_ends_has_refused_unless_its_last_word_says_otherwise() {
+    let mut bench = Bench::new();
+    let theirs = bench.standby(&["ready 1 2048 3"]);
+    assert_eq!(bench.standbys.release([]), Some(NOBODY));
+    assert_eq!(bench.standbys.spared().count(), 0);
+    theirs.send(b"refused shadowed csv").unwrap();
+    assert_eq!(
+        bench.standbys.reaped(NOBODY, Exit::Code(121)),
+        Some(Ended::Refused)
+    );
+    assert!(bench.summary().reason.contains("the name of module csv"));
+
+    let theirs = bench.standby(&["ready 1 2048 3"]);
+    bench.standbys.release([]);
+    theirs.send(b"started").unwrap();
+    assert_eq!(
+        bench.standbys.reaped(NOBODY, Exit::Code(3)),
+        Some(Ended::Confirmed)
+    );
+
+    let theirs = bench.standby(&["ready 1 2048 3"]);
+    drop(theirs);
+    assert_eq!(bench.standbys.release([]), None, "it has gone");
+    assert_eq!(bench.standbys.reaped(NOBODY, Exit::Code(0)), WAITING);
+
+    let _theirs = bench.standby(&["ready 1 2048 3"]);
+    bench.standbys.release([]);
+    assert_eq!(bench.standbys.give_up(), None);
+    let exit = Exit::Signal(libc::SIGKILL);
+    assert_eq!(bench.standbys.reaped(NOBODY, exit), Some(Ended::Refused));
+    assert_eq!(bench.summary().reason, "the standby did not go on in time");
+}
+
+#[test]
+fn one_that_hears_nothing_any_more_is_not_listened_to() {
+    let mut bench = Bench::new();
+    let theirs = bench.standby(&["importing x"]);
+    let speaks = |bench: &Bench| bench.standbys.watched.as_ref().unwrap().is_ready();
+    assert!(!speaks(&bench));
+    drop(theirs);
+    assert!(speaks(&bench));
+    assert_eq!(bench.standbys.listen(), None);
+    assert!(!speaks(&bench));
+}
+
+#[test]
+fn an_import_that_does_not_end_is_given_up() {
+    let mut bench = Bench::new();
+    let theirs = bench.standby(&["importing one"]);
+    let looks = LONGEST_IMPORT.as_secs() / LOOK.as_secs();
+    for _ in 0..=looks - 1 {
+        bench.looks();
+    }
+    theirs.send(b"importing two").unwrap();
+    bench.standbys.listen();
+    for _ in 0..=looks {
+        assert_eq!(bench.standbys.process.as_ref().unwrap().importing(), Some("two"));
+        bench.looks();
+    }
+    assert_eq!(
+        bench.standbys.reaped(NOBODY, Exit::Signal(libc::SIGKILL)),
+        WAITING
+    );
+    assert_eq!(
+        bench.summary().reason,
+        "module two is not imported ahead: its import does not end"
+    );
+}
+
+#[test]
+fn a_worker_without_the_hook_gets_none() {
+    let mut bench = Bench::new();
+    let mask = sys::Signals::block().unwrap().before();
+    let gone = Some(Input::StandbyGone { hopeless: false });
+    assert_eq!(bench.standbys.warm(None, mask, bench.now), gone);
+    assert_eq!(
+        bench.summary().reason,
+        "the program has not loaded the hook for standbys"
+    );
+    bench.standbys.hopeless = true;
+    let gone = Some(Input::StandbyGone { hopeless: true });
+    assert_eq!(bench.standbys.warm(None, mask, bench.now), gone);
+}
