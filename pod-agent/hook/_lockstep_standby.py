@@ -65,16 +65,16 @@ class List:
         """Keeps the descriptor from the program."""
         path = "/proc/%d/fd/%d" % (os.getppid(), self.descriptor)
         try:
-            again = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            again = -1
-        if again >= 0:
-            same = self.identify(os.fstat(again)) == self.identity
-            os.close(again)
+            # The parent may be another program: its pipe would have to wait for a reader.
+            same = self.identify(os.stat(path)) == self.identity
             if same:
-                os.close(self.descriptor)
-                self.descriptor, self.path = -1, path
-                return
+                os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        except OSError:
+            same = False
+        if same:
+            os.close(self.descriptor)
+            self.descriptor, self.path = -1, path
+            return
         self.descriptor = raised(self.descriptor)
 
     def open(self):

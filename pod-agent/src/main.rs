@@ -11,6 +11,7 @@ mod heartbeat;
 mod link;
 mod mounts;
 mod procs;
+mod shim;
 mod sockets;
 mod standby;
 mod supervisor;
@@ -32,6 +33,9 @@ const NAME: &str = "lockstep-pod-agent";
 const UNUSABLE: u8 = 125;
 
 fn main() -> ExitCode {
+    if shim::is_called(std::env::args_os().next().as_deref()) {
+        return shim::run();
+    }
     let args = match parse(std::env::args_os().skip(1)) {
         Ok(Invocation::Run(args)) => args,
         Ok(Invocation::Print(text)) => {

@@ -9,12 +9,18 @@
 //! holds the processes. They are children of the agent, so their PIDs are theirs until they are
 //! reaped.
 
+mod calls;
 mod command;
 mod files;
+pub(crate) mod inherited;
+mod kinds;
 mod log;
 mod memory;
 mod process;
+mod ranks;
 mod reason;
+mod warming;
+pub(crate) mod wire;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -29,10 +35,13 @@ use crate::sys::{self, Interest, Mask, Watched};
 use crate::target::{Exit, Input, Standbys as Summary};
 use crate::worker;
 
-use files::{Folder, List, Mode, PYTHONPATH};
+use files::{Folder, List, Mode};
 use log::Log;
 use memory::{Memory, resident_kib};
 use process::{Fault, Process, State};
+use ranks::{Context, Ranks};
+
+pub(crate) use files::{PYTHONPATH, SHIM, SOCKET};
 
 /// Most modules that are left out. If more would have to be, there are no more standbys.
 const MAX_SKIP: usize = 64;
@@ -56,6 +65,8 @@ pub(crate) struct Standbys {
     watched: Option<Watched>,
     /// The worker's: importing, waiting, or released and not confirmed yet.
     process: Option<Process>,
+    /// Processes that the worker starts through the agent. None: it starts them itself.
+    ranks: Option<Ranks>,
     /// Modules that are not imported ahead.
     skip: Vec<String>,
     /// Set once another one would fare no better than the last.
@@ -96,7 +107,12 @@ impl Standbys {
         {
             worker::say(&format!("no standbys: {reason}"));
         }
+        let ranks = match (&folder, &watched) {
+            (Ok((folder, _)), Some(watched)) => Ranks::open(folder, watched).ok(),
+            _ => None,
+        };
         Self {
+            ranks,
             reason: folder.as_ref().err().cloned().unwrap_or_default(),
             folder,
             command: command.to_vec(),
@@ -129,26 +145,60 @@ impl Standbys {
 
     /// PIDs of the standbys that belong to no attempt yet.
     pub(crate) fn spared(&self) -> impl Iterator<Item = i32> + '_ {
-        self.waiting().map(|process| process.pid).into_iter()
+        let own = self.waiting().map(|process| process.pid);
+        own.into_iter().chain(self.ranks.iter().flat_map(Ranks::spared))
     }
 
     /// What to wait for.
     pub(crate) fn interest(&self) -> Option<Interest> {
         let speaks = self.process.as_ref().is_some_and(|process| !process.closed);
-        let watched = self.watched.as_ref().filter(|_| speaks);
+        let watched = self.watched.as_ref().filter(|_| speaks || self.ranks.is_some());
         watched.map(|watched| Interest {
             fd: watched.as_raw_fd(),
             write: false,
         })
     }
 
-    /// When [`Standbys::look`] is due.
+    /// When [`Standbys::look`] or [`Standbys::serve`] is due.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        self.look_at
+        let ranks = self.ranks.as_ref().and_then(Ranks::deadline);
+        [self.look_at, ranks].into_iter().flatten().min()
+    }
+
+    /// The worker is about to be started; nothing is left of the attempt before.
+    pub(crate) fn begin(&mut self, now: Duration) {
+        if let Some(ranks) = &mut self.ranks {
+            ranks.begin(now);
+        }
+    }
+
+    /// Serves the processes that the worker starts through the agent. `running`: it runs, and is
+    /// not being stopped.
+    pub(crate) fn serve(&mut self, now: Duration, running: bool) -> Vec<Input> {
+        let (Ok((folder, _)), Some(watched), Some(ranks)) = (&self.folder, &self.watched, &mut self.ranks)
+        else {
+            return Vec::new();
+        };
+        let state = self.process.as_ref().map(|process| &process.state);
+        let inputs = ranks.serve(&Context {
+            folder,
+            watched,
+            memory: &self.memory,
+            now,
+            running,
+            busy: state == Some(&State::Warming),
+        });
+        if self.look_at.is_none() && ranks.spared().next().is_some() {
+            self.look_at = Some(now + LOOK);
+        }
+        inputs
     }
 
     /// Starts the standby of the worker with this PID.
     pub(crate) fn warm(&mut self, worker: Option<i32>, mask: Mask, now: Duration) -> Option<Input> {
+        if let Some(ranks) = &mut self.ranks {
+            ranks.warm(now);
+        }
         if self.process.is_some() {
             return None;
         }
@@ -261,6 +311,9 @@ impl Standbys {
 
     /// What a reaped process was, if it was one of these.
     pub(crate) fn reaped(&mut self, pid: i32, exit: Exit) -> Option<Ended> {
+        if self.ranks.as_mut().is_some_and(|ranks| ranks.reaped(pid, exit)) {
+            return None;
+        }
         let mut process = self.process.take_if(|process| process.pid == pid)?;
         let was_released = process.state == State::Released;
         process.hear_out();
@@ -305,6 +358,9 @@ impl Standbys {
 
     /// Ends what waits. The processes are reaped as all others.
     pub(crate) fn end(&mut self) {
+        if let Some(ranks) = &mut self.ranks {
+            ranks.end();
+        }
         if let Some(process) = self.waiting() {
             process.kill();
             ENDED.clone_into(&mut self.reason);
@@ -329,8 +385,15 @@ impl Standbys {
         if self.look_at.is_none_or(|at| at > now) {
             return;
         }
-        self.look_at = self.process.is_some().then_some(now + LOOK);
+        let ranks = self
+            .ranks
+            .as_ref()
+            .is_some_and(|ranks| ranks.spared().next().is_some());
+        self.look_at = (self.process.is_some() || ranks).then_some(now + LOOK);
         self.look_at_import(now);
+        if let Some(ranks) = &mut self.ranks {
+            ranks.look(&self.memory);
+        }
         let Some(process) = self.waiting() else { return };
         let size = resident_kib(process.pid);
         if self.memory.room_kib().is_some_and(|room| room < size) {
@@ -379,12 +442,21 @@ impl Standbys {
             summary.memory_kib = ready.memory_kib;
             summary.modules = ready.modules;
         }
+        if let Some(ranks) = &self.ranks {
+            ranks.add_to(&mut summary);
+        }
         if self.reported.as_ref() == Some(&summary) {
             return None;
         }
         self.reported = Some(summary.clone());
         Some(Input::Standbys(summary))
     }
+}
+
+/// The variables that make Python, started by `folder`'s shim, note in a list what it imports.
+/// `before`: the value of PYTHONPATH.
+pub(crate) fn learning(folder: &Path, list: i32, before: Option<&OsStr>) -> [(&'static str, OsString); 2] {
+    files::variables(folder, Mode::Run, list, before)
 }
 
 /// True for signals that other processes send. Faults of its own raise others.

@@ -177,6 +177,10 @@ impl Supervisor {
     /// Ends standbys if memory is short, and passes on what there is to say of them.
     fn look_at_standbys(&mut self) {
         self.standbys.look(self.now());
+        let running = matches!(self.machine.status().phase, Phase::Starting | Phase::Running);
+        for input in self.standbys.serve(self.now(), running) {
+            self.feed(input);
+        }
         if let Some(news) = self.standbys.news() {
             self.feed(news);
         }
@@ -286,6 +290,7 @@ impl Supervisor {
         match action {
             Action::Report => self.link.post(self.now(), convert::state(self.machine.status())),
             Action::Start { generation, source } => {
+                self.standbys.begin(self.now());
                 let asked = (self.machine.heartbeat_timeout(), self.machine.ready_timeout());
                 if let Err(error) = self.pulse.start(asked, self.now()) {
                     worker::say(&format!("cannot take heartbeats: {error}"));

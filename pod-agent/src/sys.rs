@@ -5,6 +5,8 @@
 #![allow(unsafe_code)]
 
 mod handover;
+mod messages;
+mod standin;
 
 use std::ffi::CString;
 use std::fmt;
@@ -21,6 +23,8 @@ use std::time::Duration;
 use crate::target::{BootNanos, Exit};
 pub(crate) use handover::{Watched, memory, pair};
 use libc::{SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGTRAP};
+pub(crate) use messages::{accept, call, listen, own_uid, peer, receive, send};
+pub(crate) use standin::{close_others, die_of, leads_group, let_go_of_streams};
 
 /// A signal to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub(crate) struct Received {
     pub(crate) signo: i32,
     /// Sent by kill(2) from outside this PID namespace: by the container runtime.
     pub(crate) outside: bool,
+    /// Who sent it; 0 if that is no process of this PID namespace.
+    pub(crate) sender: i32,
 }
 
 /// All signals of this process, blocked and read from a descriptor.
@@ -107,6 +113,7 @@ impl Signals {
         Ok(Some(Received {
             signo: info.ssi_signo.cast_signed(),
             outside: info.ssi_code == libc::SI_USER && info.ssi_pid == 0,
+            sender: info.ssi_pid.cast_signed(),
         }))
     }
 }
@@ -336,16 +343,7 @@ unsafe fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
 
 /// Connects without ever blocking, even if the daemon's queue is full.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
-    let bytes = path.as_os_str().as_bytes();
-    // SAFETY: sockaddr_un is plain data; zeroes are valid.
-    let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    if bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
-        return Err(ErrorKind::InvalidInput.into());
-    }
-    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
-        *to = from.cast_signed();
-    }
+    let address = messages::address(path)?;
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no memory is involved; the descriptor that it returns is owned by nothing else.
     let stream = unsafe { UnixStream::from_raw_fd(check(libc::socket(libc::AF_UNIX, kind, 0))?) };

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,14 @@ const FILES: [(&str, &str); 4] = [
 ];
 /// What a list of modules begins with, once the hook has begun to write it.
 const FORM: [u8; 4] = *b"LSK1";
+/// Length of what precedes the modules in a list: its form, and their length.
+const HEADER: usize = 8;
+/// Longest list of modules.
+const LONGEST_LIST: usize = 256 << 10;
+/// In the hook's folder: by this name the worker starts ranks, and calls this program.
+pub(crate) const SHIM: &str = "python";
+/// In the hook's folder: where the agent takes the calls of [`SHIM`].
+pub(crate) const SOCKET: &str = "ranks";
 /// Where Python looks for modules first.
 pub(crate) const PYTHONPATH: &str = "PYTHONPATH";
 /// Tells the hook what to do; it removes it before anything else runs.
@@ -59,9 +67,40 @@ impl List {
         self.0.read_exact_at(&mut form, 0).is_ok() && form == FORM
     }
 
+    /// Another with the same modules.
+    pub(super) fn copy(&self) -> io::Result<Self> {
+        let copy = Self::new()?;
+        copy.renew(self)?;
+        Ok(copy)
+    }
+
+    /// Takes over the modules of `other`, which nobody writes to this one.
+    pub(super) fn renew(&self, other: &Self) -> io::Result<()> {
+        let (from, to) = (other.read()?, self.read()?);
+        if from != to
+            && let Some((header, modules)) = from.split_at_checked(HEADER)
+        {
+            // What the header counts is there first.
+            self.0.write_all_at(modules, header.len() as u64)?;
+            self.0.write_all_at(header, 0)?;
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> io::Result<Vec<u8>> {
+        let length = self.0.metadata()?.len();
+        let mut text = vec![0; usize::try_from(length).unwrap_or(LONGEST_LIST).min(LONGEST_LIST)];
+        self.0.read_exact_at(&mut text, 0)?;
+        Ok(text)
+    }
+
     /// Its descriptor, which the hook needs to inherit.
     pub(super) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -92,6 +131,10 @@ impl Folder {
         Ok(Self(folder))
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// The variables that make Python load the hook in this mode: all others stay as they are.
     /// `before`: the value of PYTHONPATH.
     pub(super) fn variables(
@@ -100,19 +143,29 @@ impl Folder {
         list: &List,
         before: Option<&OsStr>,
     ) -> [(&'static str, OsString); 2] {
-        let mut path = self.0.clone().into_os_string();
-        if let Some(before) = before.filter(|before| !before.is_empty()) {
-            path.push(":");
-            path.push(before);
-        }
-        let (mode, socket, skip) = match mode {
-            Mode::Run => ("run", -1, String::new()),
-            Mode::Wait { socket, skip } => ("wait", socket, skip.join(",")),
-        };
-        let had = u8::from(before.is_some());
-        let hook = format!("1;{mode};{};{socket};{had};{skip}", list.fd());
-        [(PYTHONPATH, path), (HOOK, hook.into())]
+        variables(&self.0, mode, list.fd(), before)
     }
+}
+
+/// See [`Folder::variables`]; the list by its descriptor.
+pub(super) fn variables(
+    folder: &Path,
+    mode: Mode<'_>,
+    list: RawFd,
+    before: Option<&OsStr>,
+) -> [(&'static str, OsString); 2] {
+    let mut path = folder.as_os_str().to_owned();
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        path.push(":");
+        path.push(before);
+    }
+    let (mode, socket, skip) = match mode {
+        Mode::Run => ("run", -1, String::new()),
+        Mode::Wait { socket, skip } => ("wait", socket, skip.join(",")),
+    };
+    let had = u8::from(before.is_some());
+    let hook = format!("1;{mode};{list};{socket};{had};{skip}");
+    [(PYTHONPATH, path), (HOOK, hook.into())]
 }
 
 #[cfg(test)]
@@ -180,5 +233,15 @@ mod tests {
         );
         let [(_, path), (_, text)] = folder.variables(Mode::Run, &list, Some(OsStr::new("")));
         assert_eq!((path, text), (hook, format!("1;run;{fd};-1;1;").into()));
+    }
+
+    #[test]
+    fn a_copy_of_a_list_follows_it() {
+        let list = List::new().unwrap();
+        let copy = list.copy().unwrap();
+        assert_eq!(copy.read().unwrap(), b"");
+        list.0.write_all_at(b"LSK1\x03\0\0\0os\n", 0).unwrap();
+        copy.renew(&list).unwrap();
+        assert_eq!(copy.read().unwrap(), b"LSK1\x03\0\0\0os\n");
     }
 }

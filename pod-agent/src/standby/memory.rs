@@ -53,6 +53,14 @@ fn room_at(root: &Path) -> Option<u64> {
     Some(limit.saturating_sub(used.saturating_sub(cache)) / 1024)
 }
 
+/// Why no standby is started, for people.
+pub(crate) fn too_little(needed_kib: u64) -> String {
+    format!(
+        "the container's memory limit leaves less than {} MiB",
+        needed_kib >> 10
+    )
+}
+
 /// Resident memory of a process in KiB; 0 if it has gone.
 pub(super) fn resident_kib(pid: i32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

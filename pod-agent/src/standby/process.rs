@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
@@ -100,6 +101,13 @@ impl Process {
             let length = match self.socket.recv(&mut text) {
                 Ok(0) => {
                     self.closed = true;
+                    // The old one would be ready for ever.
+                    if let Ok(silent) = UnixDatagram::unbound().and_then(|silent| {
+                        silent.set_nonblocking(true)?;
+                        Ok(silent)
+                    }) {
+                        self.socket = silent;
+                    }
                     return;
                 }
                 Ok(length) => length,
@@ -129,6 +137,15 @@ impl Process {
         &mut self,
         changes: impl IntoIterator<Item = (&'a OsStr, Option<&'a OsStr>)>,
     ) -> bool {
+        self.release_with(changes, &[])
+    }
+
+    /// The same, with other standard streams.
+    pub(super) fn release_with<'a>(
+        &mut self,
+        changes: impl IntoIterator<Item = (&'a OsStr, Option<&'a OsStr>)>,
+        streams: &[BorrowedFd<'_>],
+    ) -> bool {
         let mut message = b"start".to_vec();
         for (name, value) in changes {
             message.push(0);
@@ -138,7 +155,7 @@ impl Process {
                 message.extend_from_slice(value.as_bytes());
             }
         }
-        let sent = self.socket.send(&message).is_ok_and(|sent| sent == message.len());
+        let sent = sys::send(self.socket.as_fd(), &message, streams).is_ok();
         if sent {
             self.state = State::Released;
         }

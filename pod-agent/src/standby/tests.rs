@@ -32,6 +32,8 @@ impl Bench {
         for message in messages {
             theirs.send(message.as_bytes()).unwrap();
         }
+        let watched = self.standbys.watched.as_ref();
+        watched.unwrap().watch(ours.as_fd()).unwrap();
         self.standbys.process = Some(Process::new(NOBODY, ours));
         self.standbys.reason.clear();
         self.standbys.look_at = Some(self.now + LOOK);
@@ -145,10 +147,12 @@ fn a_released_one_that_ends_has_refused_unless_its_last_word_says_otherwise() {
 fn one_that_hears_nothing_any_more_is_not_listened_to() {
     let mut bench = Bench::new();
     let theirs = bench.standby(&["importing x"]);
-    assert!(bench.standbys.interest().is_some());
+    let speaks = |bench: &Bench| bench.standbys.watched.as_ref().unwrap().is_ready();
+    assert!(!speaks(&bench));
     drop(theirs);
+    assert!(speaks(&bench));
     assert_eq!(bench.standbys.listen(), None);
-    assert!(bench.standbys.interest().is_none());
+    assert!(!speaks(&bench));
 }
 
 #[test]

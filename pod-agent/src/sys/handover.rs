@@ -4,8 +4,9 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
 
-use super::check;
+use super::{Interest, check, wait_ready};
 
 /// Two connected sockets that keep the bounds of messages and tell when the other end is gone. The
 /// first never blocks; neither outlives an exec unless that is asked for.
@@ -22,8 +23,8 @@ pub(crate) fn pair() -> io::Result<(UnixDatagram, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Memory that other processes can share, by its descriptor. It does not outlive an exec unless that
-/// is asked for.
+/// Memory that other processes can share, by its descriptor. It does not outlive an exec unless
+/// that is asked for.
 pub(crate) fn memory(name: &CStr) -> io::Result<OwnedFd> {
     // SAFETY: `name` is live during the call; the descriptor that it returns is owned by nothing
     // else.
@@ -62,6 +63,15 @@ impl Watched {
             )
         })
         .map(drop)
+    }
+
+    /// True if one is ready now.
+    pub(crate) fn is_ready(&self) -> bool {
+        let interest = Interest {
+            fd: self.0.as_raw_fd(),
+            write: false,
+        };
+        wait_ready([Some(interest)], Some(Duration::ZERO)).map_or(true, |[ready]| ready)
     }
 
     pub(crate) fn as_raw_fd(&self) -> i32 {

@@ -8,6 +8,7 @@ mod hand_over;
 mod heartbeat;
 mod leftovers;
 mod link;
+mod ranks;
 mod recorded;
 mod restart;
 mod rig;

@@ -1,0 +1,194 @@
+//! What the worker starts as the interpreter of a rank: this program, called by the name `python`.
+//!
+//! It asks the agent for a standby. If there is one, the standby is the rank, and this process
+//! stands in for it: it passes signals on, and ends as the rank ends. Else it becomes the rank
+//! itself, by the real interpreter, with everything as it would be without the agent.
+//!
+//! SIGKILL ends this process, so the agent kills the rank. SIGSTOP stops this process alone.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use crate::standby::wire::{self, Answer, Call};
+use crate::standby::{self, SHIM, SOCKET, inherited};
+use crate::sys::{self, Interest, Mask, Signals};
+use crate::target::Exit;
+use crate::worker;
+
+/// Has launchers such as torchrun start ranks by this program.
+const CALLED: &str = "PYTHON_EXEC";
+/// The interpreter that they would have started.
+const PYTHON: &str = "LOCKSTEP_PYTHON_EXEC";
+/// Longest answer of the agent.
+const MAX_ANSWER: usize = 64;
+
+/// What is to be run.
+struct Rank {
+    python: OsString,
+    args: Vec<OsString>,
+    /// The folder of the hook.
+    folder: PathBuf,
+}
+
+/// True if this program is called as the interpreter of a rank.
+pub(crate) fn is_called(name: Option<&OsStr>) -> bool {
+    name.is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(SHIM)))
+}
+
+/// Runs the rank. Returns only if that is impossible, or with the rank's exit code.
+pub(crate) fn run() -> ExitCode {
+    let mut args = env::args_os();
+    let called = args.next().map(PathBuf::from).unwrap_or_default();
+    let Some(python) = env::var_os(PYTHON) else {
+        worker::say(&format!(
+            "{PYTHON} is not set: it names the interpreter of a rank"
+        ));
+        return ExitCode::from(127);
+    };
+    let rank = Rank {
+        python,
+        args: args.collect(),
+        folder: called.parent().map(Path::to_owned).unwrap_or_default(),
+    };
+    let call = rank.call();
+    let Ok(signals) = Signals::block() else {
+        return rank.run_here(None, None);
+    };
+    let agent = call.and_then(|call| rank.ask(&call).ok());
+    match agent {
+        Some((agent, Answer::Started, _)) => stand_in(&agent, &signals),
+        Some((agent, Answer::Cold, list)) => {
+            drop(agent);
+            rank.run_here(Some(signals.before()), list)
+        }
+        _ => rank.run_here(Some(signals.before()), None),
+    }
+}
+
+impl Rank {
+    /// What to ask the agent for. None if a standby would not be the same.
+    fn call(&self) -> Option<Call> {
+        if !inherited::only_streams() {
+            return None;
+        }
+        let mut command = vec![self.python.clone()];
+        command.extend(self.args.iter().cloned());
+        Some(Call {
+            leads: sys::leads_group(),
+            umask: inherited::usual_umask()?,
+            inherited: inherited::own()?,
+            folder: env::current_dir().ok()?.into(),
+            command,
+            environment: env::vars_os()
+                .filter(|(name, _)| name != CALLED && name != PYTHON)
+                .collect(),
+        })
+    }
+
+    /// Calls the agent, and waits for its answer: it may take until a standby has refused.
+    fn ask(&self, call: &Call) -> io::Result<(UnixDatagram, Answer, Option<OwnedFd>)> {
+        let agent = sys::call(&self.folder.join(SOCKET))?;
+        let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());
+        let streams = [input.as_fd(), output.as_fd(), error.as_fd()];
+        sys::send(agent.as_fd(), &call.encode(), &streams)?;
+        let mut text = [0; MAX_ANSWER];
+        let (length, list) = receive(&agent, &mut text)?;
+        let answer = Answer::decode(&text[..length]).ok_or(ErrorKind::InvalidData)?;
+        Ok((agent, answer, list.into_iter().next()))
+    }
+
+    /// Becomes the interpreter. With a list, that notes there what it imports.
+    fn run_here(&self, mask: Option<Mask>, list: Option<OwnedFd>) -> ExitCode {
+        let mut command = Command::new(&self.python);
+        command.args(&self.args).env_remove(CALLED).env_remove(PYTHON);
+        if let Some(mask) = mask {
+            sys::hand_over(&mut command, mask, false);
+        }
+        if let Some(list) = &list {
+            let before = env::var_os(standby::PYTHONPATH);
+            command.envs(standby::learning(
+                &self.folder,
+                list.as_raw_fd(),
+                before.as_deref(),
+            ));
+            sys::keep_open(&mut command, list.as_raw_fd());
+        }
+        let error = command.exec();
+        worker::say(&format!("cannot start {:?}: {error}", self.python));
+        ExitCode::from(if error.kind() == ErrorKind::NotFound {
+            127
+        } else {
+            126
+        })
+    }
+}
+
+fn receive(agent: &UnixDatagram, text: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    loop {
+        match sys::receive(agent.as_fd(), text) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            received => return received,
+        }
+    }
+}
+
+/// Passes signals on to the rank, and ends as it does.
+fn stand_in(agent: &UnixDatagram, signals: &Signals) -> ExitCode {
+    sys::let_go_of_streams();
+    let own = sys::peer(agent.as_fd()).map_or(-1, |peer| peer.pid);
+    loop {
+        let interests =
+            [agent.as_raw_fd(), signals.as_raw_fd()].map(|fd| Some(Interest { fd, write: false }));
+        let Ok([answered, signalled]) = sys::wait_ready(interests, None) else {
+            return end(None);
+        };
+        while signalled && let Ok(Some(signal)) = signals.next() {
+            // The agent signals the rank itself when it stops the worker.
+            if signal.sender != own {
+                // If the agent is gone, that is seen below.
+                let _ = sys::send(agent.as_fd(), wire::signal(signal.signo).as_bytes(), &[]);
+            }
+        }
+        if answered {
+            let mut text = [0; MAX_ANSWER];
+            let answer = receive(agent, &mut text).ok();
+            return match answer.and_then(|(length, _)| Answer::decode(&text[..length])) {
+                Some(Answer::Ended(exit)) => end(Some(exit)),
+                Some(Answer::Cold | Answer::Started) | None => end(None),
+            };
+        }
+    }
+}
+
+/// Ends as the rank has ended. None: the agent is gone, and the rank with it.
+fn end(exit: Option<Exit>) -> ExitCode {
+    let signal = match exit {
+        Some(Exit::Code(code)) => return ExitCode::from(code.to_le_bytes()[0]),
+        Some(Exit::Signal(signal)) => signal,
+        None => libc::SIGKILL,
+    };
+    sys::die_of(signal);
+    ExitCode::from(Exit::Signal(signal).code().to_le_bytes()[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_called_by_its_name() {
+        for name in ["python", "/.lockstep/standby/hook/python"] {
+            assert!(is_called(Some(OsStr::new(name))), "{name}");
+        }
+        for name in ["", "python3", "/x/lockstep-pod-agent", "/python/agent"] {
+            assert!(!is_called(Some(OsStr::new(name))), "{name}");
+        }
+        assert!(!is_called(None));
+    }
+}

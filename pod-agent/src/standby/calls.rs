@@ -1,0 +1,331 @@
+//! The calls of stand-ins: what they ask, what they are told, and when they hang up.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use crate::sys::{self, Interest};
+use crate::target::{Exit, Source};
+
+use super::command;
+use super::is_sent;
+use super::kinds::{MAX_RANKS, Program};
+use super::process::State;
+use super::ranks::{Caller, Cold, Context, Ranks, Release, Stage, said};
+use super::wire::{self, Answer, Call, MAX_MESSAGE};
+
+/// How long a released standby may take to confirm that it goes on.
+const CONFIRM: Duration = Duration::from_secs(5);
+/// Most messages that are read of one caller at once; the rest is read in the next round.
+const AT_ONCE: usize = 64;
+/// Longest message of a caller that stands in.
+const MAX_SIGNAL: usize = 64;
+
+/// What was heard of a caller.
+enum Heard {
+    Nothing,
+    HungUp,
+    Message(Vec<u8>, Vec<OwnedFd>),
+}
+
+impl Ranks {
+    /// Takes new callers. Those of other users, and those that are too many, are hung up on.
+    pub(super) fn accept(&mut self, context: &Context<'_>) {
+        for _ in 0..MAX_RANKS {
+            let Ok(socket) = sys::accept(&self.listener) else {
+                return;
+            };
+            let peer = sys::peer(socket.as_fd());
+            let Some(peer) = peer
+                .ok()
+                .filter(|peer| peer.uid == sys::own_uid() && peer.pid > 0)
+            else {
+                continue;
+            };
+            if self.is_full() || context.watched.watch(socket.as_fd()).is_err() {
+                continue;
+            }
+            self.number += 1;
+            self.callers.push(Caller {
+                number: self.number,
+                socket,
+                pid: peer.pid,
+                stage: Stage::Open,
+            });
+        }
+    }
+
+    /// Takes what callers and released standbys have said.
+    pub(super) fn hear_callers(&mut self, context: &Context<'_>) {
+        for at in 0..self.callers.len() {
+            self.hear_release(at);
+            for _ in 0..AT_ONCE {
+                match self.callers[at].hear() {
+                    Heard::Nothing => break,
+                    Heard::HungUp => {
+                        self.hang_up(at);
+                        break;
+                    }
+                    Heard::Message(text, streams) => match self.callers[at].stage {
+                        Stage::Open => self.take_call(at, &text, &streams, context),
+                        Stage::Running { pid, leads, .. } => {
+                            if let Some(signal) = wire::parse_signal(&text) {
+                                // It is not reaped, so the PID is its own.
+                                let _ = sys::kill(if leads { -pid } else { pid }, signal);
+                            }
+                        }
+                        Stage::Releasing(_) | Stage::Refused(_) | Stage::Over => {}
+                    },
+                }
+            }
+        }
+    }
+
+    /// The released standby of a caller may have confirmed.
+    fn hear_release(&mut self, at: usize) {
+        let caller = &mut self.callers[at];
+        let Stage::Releasing(release) = &mut caller.stage else {
+            return;
+        };
+        release.process.listen();
+        if release.process.state != State::Confirmed {
+            if release.process.closed {
+                // It has ended, or will say nothing any more.
+                release.process.kill();
+            }
+            return;
+        }
+        let (kind, ahead) = (release.kind, release.ahead);
+        let list = release.list.take();
+        caller.stage = Stage::Running {
+            kind,
+            pid: release.process.pid,
+            leads: release.leads,
+            _list: list,
+        };
+        // If it does not hear this, it has hung up.
+        caller.say(Answer::Started, None);
+        self.kinds.served(kind);
+        self.started(kind, Source::Standby, ahead);
+    }
+
+    /// A caller has ended, or gives its rank up: that ends, too.
+    fn hang_up(&mut self, at: usize) {
+        match std::mem::replace(&mut self.callers[at].stage, Stage::Over) {
+            Stage::Releasing(release) => {
+                let _ = sys::kill(release.process.pid, libc::SIGKILL);
+            }
+            Stage::Running { kind, pid, leads, .. } => {
+                let _ = sys::kill(if leads { -pid } else { pid }, libc::SIGKILL);
+                self.kinds.ended(kind);
+            }
+            Stage::Open | Stage::Refused(_) | Stage::Over => {}
+        }
+    }
+
+    /// Answers a call: by the release of a standby, or by letting the caller run the program
+    /// itself.
+    fn take_call(&mut self, at: usize, text: &[u8], streams: &[OwnedFd], context: &Context<'_>) {
+        let call = Call::decode(text).filter(|_| streams.len() == 3 && context.running);
+        let Some((kind, call)) = call.and_then(|call| Some((self.kind_of(&call)?, call))) else {
+            self.callers[at].say(Answer::Cold, None);
+            self.callers[at].stage = Stage::Over;
+            return;
+        };
+        self.callers[at].stage = match self.release(at, kind, &call, streams) {
+            Some(release) => Stage::Releasing(Box::new(release)),
+            None => Stage::Refused(kind),
+        };
+    }
+
+    /// None if such ranks can have no standbys.
+    fn kind_of(&mut self, call: &Call) -> Option<u32> {
+        command::recognise(&call.command, &self.path).ok()?;
+        let program = Program {
+            command: call.command.clone(),
+            folder: call.folder.clone(),
+        };
+        self.kinds.admit(&program, &call.environment).ok()?
+    }
+
+    /// Lets a standby that is ready go on as what was called for.
+    fn release(&mut self, at: usize, kind: u32, call: &Call, streams: &[OwnedFd]) -> Option<Release> {
+        let caller = &self.callers[at];
+        let folder = |pid: i32| {
+            let found = fs::metadata(format!("/proc/{pid}/cwd")).ok()?;
+            Some((found.dev(), found.ino()))
+        };
+        let theirs = folder(caller.pid)?;
+        if call.inherited != self.inherited || !caller.is_there() {
+            return None;
+        }
+        // The one that goes on learning first.
+        let found = self
+            .waiting
+            .iter()
+            .enumerate()
+            .filter(|(_, waiting)| waiting.kind == kind && folder(waiting.process.pid) == Some(theirs))
+            .filter_map(|(at, waiting)| match waiting.process.state {
+                State::Ready(ready) => Some((waiting.list.is_some(), at, ready.ahead)),
+                _ => None,
+            })
+            .min();
+        let (_, found, ahead) = found?;
+        let mut waiting = self.waiting.swap_remove(found);
+        let umask = OsString::from(format!("=umask{}", call.umask));
+        let mut changes: Vec<(&OsStr, Option<&OsStr>)> = vec![(&umask, None)];
+        changes.extend(wire::changes(&waiting.environment, &call.environment));
+        let streams: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
+        if !waiting.process.release_with(changes, &streams) {
+            // Its end of the socket is closed, or the message is too long: it ends, or is made to.
+            waiting.process.kill();
+            return None;
+        }
+        Some(Release {
+            kind,
+            process: waiting.process,
+            leads: call.leads,
+            list: waiting.list,
+            ahead,
+            by: Some(self.now + CONFIRM),
+        })
+    }
+
+    /// Kills released standbys that do not confirm.
+    pub(super) fn press(&mut self) {
+        for caller in &mut self.callers {
+            if let Stage::Releasing(release) = &mut caller.stage
+                && release.by.is_some_and(|by| by <= self.now)
+            {
+                release.by = None;
+                let _ = sys::kill(release.process.pid, libc::SIGKILL);
+            }
+        }
+    }
+
+    /// Lets callers without a standby run the program themselves.
+    pub(super) fn answer_refused(&mut self, context: &Context<'_>) {
+        for at in 0..self.callers.len() {
+            let caller = &mut self.callers[at];
+            let Stage::Refused(id) = caller.stage else {
+                continue;
+            };
+            caller.stage = Stage::Over;
+            // It waits for the answer, so the PID is still its own.
+            let process = sys::hold(caller.pid);
+            let kind = self.kinds.get(id).filter(|_| context.running);
+            let (Ok(process), Some(kind)) = (process, kind) else {
+                caller.say(Answer::Cold, None);
+                continue;
+            };
+            if context.watched.watch(process.as_fd()).is_err() {
+                caller.say(Answer::Cold, None);
+                continue;
+            }
+            let learns = kind.learner.is_none();
+            if caller.say(Answer::Cold, learns.then(|| kind.list.as_fd())) {
+                let number = caller.number;
+                if learns {
+                    kind.learner = Some(number);
+                }
+                let pid = caller.pid;
+                self.cold.push(Cold {
+                    number,
+                    pid,
+                    kind: id,
+                    process,
+                });
+                self.started(id, Source::Cold, Duration::ZERO);
+            }
+        }
+    }
+
+    /// Finds the cold ranks that have ended.
+    pub(super) fn look_at_cold(&mut self) {
+        let ended = |cold: &Cold| {
+            let interest = Interest {
+                fd: cold.process.as_raw_fd(),
+                write: false,
+            };
+            sys::wait_ready([Some(interest)], Some(Duration::ZERO)).is_ok_and(|[ended]| ended)
+        };
+        let (gone, left): (Vec<Cold>, Vec<Cold>) = self.cold.drain(..).partition(ended);
+        self.cold = left;
+        for cold in gone {
+            self.kinds.ended(cold.kind);
+            if let Some(kind) = self.kinds.get(cold.kind) {
+                kind.learner.take_if(|number| *number == cold.number);
+            }
+        }
+    }
+
+    /// A child of the agent has been reaped. True if it was a rank.
+    pub(super) fn rank_reaped(&mut self, pid: i32, exit: Exit) -> bool {
+        for at in 0..self.callers.len() {
+            // What it has said may not have been read yet.
+            if let Stage::Releasing(release) = &mut self.callers[at].stage
+                && release.process.pid == pid
+            {
+                release.process.hear_out();
+                self.hear_release(at);
+            }
+            let caller = &mut self.callers[at];
+            match &mut caller.stage {
+                Stage::Releasing(release) if release.process.pid == pid => {
+                    self.reason = release.process.cause(is_sent(exit)).map_or_else(
+                        || "the standby of a rank ended when it was released".to_owned(),
+                        said,
+                    );
+                    caller.stage = Stage::Refused(release.kind);
+                    return true;
+                }
+                Stage::Running { kind, pid: rank, .. } if *rank == pid => {
+                    let kind = *kind;
+                    caller.say(Answer::Ended(exit), None);
+                    caller.stage = Stage::Over;
+                    self.kinds.ended(kind);
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+}
+
+impl Caller {
+    fn hear(&self) -> Heard {
+        let longest = match self.stage {
+            Stage::Over => return Heard::Nothing,
+            Stage::Open => MAX_MESSAGE,
+            _ => MAX_SIGNAL,
+        };
+        let mut text = vec![0; longest];
+        match sys::receive(self.socket.as_fd(), &mut text) {
+            Ok((0, _)) => Heard::HungUp,
+            Ok((length, streams)) => {
+                text.truncate(length);
+                Heard::Message(text, streams)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Heard::Nothing
+            }
+            Err(_) => Heard::HungUp,
+        }
+    }
+
+    /// True if it has not hung up. It says nothing while it waits for the answer to its call.
+    fn is_there(&self) -> bool {
+        let heard = sys::receive(self.socket.as_fd(), &mut [0]);
+        heard.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// False if it cannot be told.
+    fn say(&self, answer: Answer, list: Option<BorrowedFd<'_>>) -> bool {
+        let text = answer.encode();
+        sys::send(self.socket.as_fd(), text.as_bytes(), list.as_slice()).is_ok()
+    }
+}

@@ -1,0 +1,311 @@
+//! Which programs the worker starts through the agent, how many of each at once, and how many
+//! standbys of each there are to be.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::MAX_SKIP;
+use super::files::List;
+use super::process::Fault;
+use super::wire::Environment;
+
+/// Most kinds that are known at once.
+const MAX_KINDS: usize = 16;
+/// Most ranks, and most standbys of ranks.
+pub(super) const MAX_RANKS: usize = 64;
+/// Bounds of the wait before the next standby of a kind, if one after the other ends.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
+/// Variables that a rank has for itself: beginnings of names, and whole names. Its standby is
+/// started without.
+const OWN_PREFIXES: [&str; 2] = ["MASTER_", "TORCHELASTIC_"];
+const OWN: [&str; 5] = [
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "LOCKSTEP_HEARTBEAT",
+];
+
+/// What is run, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    pub(super) command: Vec<OsString>,
+    pub(super) folder: OsString,
+}
+
+/// Ranks that are alike.
+#[derive(Debug)]
+pub(super) struct Kind {
+    pub(super) id: u32,
+    pub(super) program: Program,
+    /// That of the attempt's first rank, as far as the next one's is the same.
+    pub(super) environment: Rc<Environment>,
+    /// The modules that its ranks have imported.
+    pub(super) list: List,
+    /// Modules that are not imported ahead.
+    pub(super) skip: Vec<String>,
+    /// What the last standby that was ready needed, in KiB.
+    pub(super) size_kib: Option<u64>,
+    /// The rank that notes what it imports now: one at a time.
+    pub(super) learner: Option<u64>,
+    running: usize,
+    /// Most that ran at once in this attempt.
+    most: usize,
+    /// Another standby would fare no better.
+    hopeless: bool,
+    /// When the next standby may be started.
+    at: Duration,
+    again: Duration,
+}
+
+/// All kinds.
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    known: Vec<Kind>,
+    next: u32,
+}
+
+impl Kinds {
+    /// The next attempt begins.
+    pub(super) fn begin(&mut self) {
+        for kind in &mut self.known {
+            (kind.running, kind.most, kind.learner) = (0, 0, None);
+        }
+    }
+
+    /// The kind of a rank that is about to run. None if there are too many already.
+    pub(super) fn admit(&mut self, program: &Program, environment: &Environment) -> io::Result<Option<u32>> {
+        let shared = || {
+            let own = |name: &OsStr| {
+                let name = name.as_bytes();
+                OWN.iter().any(|own| own.as_bytes() == name)
+                    || OWN_PREFIXES.iter().any(|own| name.starts_with(own.as_bytes()))
+            };
+            let mut shared = environment.clone();
+            shared.retain(|name, _| !own(name));
+            Rc::new(shared)
+        };
+        if let Some(kind) = self.known.iter_mut().find(|kind| kind.program == *program) {
+            if kind.most == 0 {
+                kind.environment = shared();
+            }
+            return Ok(Some(kind.id));
+        }
+        if self.known.len() >= MAX_KINDS {
+            return Ok(None);
+        }
+        self.next += 1;
+        self.known.push(Kind {
+            id: self.next,
+            program: program.clone(),
+            environment: shared(),
+            list: List::new()?,
+            skip: Vec::new(),
+            size_kib: None,
+            learner: None,
+            running: 0,
+            most: 0,
+            hopeless: false,
+            at: Duration::ZERO,
+            again: Duration::ZERO,
+        });
+        Ok(Some(self.next))
+    }
+
+    pub(super) fn get(&mut self, id: u32) -> Option<&mut Kind> {
+        self.known.iter_mut().find(|kind| kind.id == id)
+    }
+
+    pub(super) fn started(&mut self, id: u32) {
+        if let Some(kind) = self.get(id) {
+            kind.running += 1;
+            kind.most = kind.most.max(kind.running);
+        }
+    }
+
+    pub(super) fn ended(&mut self, id: u32) {
+        if let Some(kind) = self.get(id) {
+            kind.running = kind.running.saturating_sub(1);
+        }
+    }
+
+    /// A standby of this kind has ended before it was released; `fault`: why, if that is known.
+    pub(super) fn failed(&mut self, id: u32, now: Duration, fault: Option<&Fault>) {
+        let Some(kind) = self.get(id) else { return };
+        kind.again = (kind.again * 2).clamp(AGAIN.0, AGAIN.1);
+        kind.at = now + kind.again;
+        if let Some(Fault::Module { name, .. }) = fault {
+            kind.hopeless =
+                kind.skip.len() >= MAX_SKIP || kind.skip.contains(name) || name.contains([',', ';']);
+            kind.skip.push(name.clone());
+        }
+    }
+
+    /// A standby of this kind has become a rank.
+    pub(super) fn served(&mut self, id: u32) {
+        if let Some(kind) = self.get(id) {
+            kind.again = Duration::ZERO;
+        }
+    }
+
+    /// The kind of the next standby, and when it may be started. `waiting`: how many of a kind
+    /// there are.
+    pub(super) fn next(&self, waiting: impl Fn(u32) -> usize) -> Option<(Duration, u32)> {
+        let all: usize = self.known.iter().map(|kind| waiting(kind.id)).sum();
+        self.known
+            .iter()
+            .filter(|kind| all < MAX_RANKS && !kind.hopeless && waiting(kind.id) < kind.most)
+            .map(|kind| (kind.at, kind.id))
+            .min()
+    }
+
+    /// How many standbys of a kind there are to be, once the attempt has started all of its ranks.
+    pub(super) fn wanted(&self, id: u32) -> usize {
+        self.known
+            .iter()
+            .find(|kind| kind.id == id)
+            .map_or(0, |kind| kind.most)
+    }
+
+    /// How many standbys there are to be of all kinds.
+    pub(super) fn all_wanted(&self) -> usize {
+        self.known
+            .iter()
+            .map(|kind| kind.most)
+            .sum::<usize>()
+            .min(MAX_RANKS)
+    }
+
+    /// Forgets the kinds that this attempt has not had.
+    pub(super) fn forget(&mut self) {
+        self.known.retain(|kind| kind.most > 0);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Kind> {
+        self.known.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(100);
+
+    fn program(name: &str) -> Program {
+        Program {
+            command: vec!["python3".into(), name.into()],
+            folder: "/".into(),
+        }
+    }
+
+    fn environment(names: &[&str]) -> Environment {
+        names.iter().map(|name| (name.into(), "1".into())).collect()
+    }
+
+    fn admit(kinds: &mut Kinds, name: &str) -> u32 {
+        kinds.admit(&program(name), &Environment::new()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn as_many_are_wanted_as_ran_at_once() {
+        let mut kinds = Kinds::default();
+        let (one, two) = (admit(&mut kinds, "a"), admit(&mut kinds, "b"));
+        assert_ne!(one, two);
+        for _ in 0..3 {
+            assert_eq!(admit(&mut kinds, "a"), one);
+            kinds.started(one);
+            kinds.started(one);
+            kinds.ended(one);
+            kinds.ended(one);
+        }
+        kinds.started(two);
+        assert_eq!(
+            (kinds.wanted(one), kinds.wanted(two), kinds.all_wanted()),
+            (2, 1, 3)
+        );
+        assert_eq!(kinds.next(|_| 0), Some((Duration::ZERO, one)));
+        assert_eq!(
+            kinds.next(|id| if id == one { 2 } else { 0 }),
+            Some((Duration::ZERO, two))
+        );
+        assert_eq!(kinds.next(|_| 2), None);
+        kinds.begin();
+        assert_eq!(kinds.next(|_| 0), None);
+        kinds.started(two);
+        kinds.forget();
+        assert_eq!(kinds.wanted(one), 0);
+        assert_ne!(admit(&mut kinds, "a"), one);
+    }
+
+    #[test]
+    fn kinds_and_ranks_are_bounded() {
+        let mut kinds = Kinds::default();
+        for name in 0..MAX_KINDS {
+            let id = admit(&mut kinds, &name.to_string());
+            for _ in 0..MAX_RANKS {
+                kinds.started(id);
+            }
+        }
+        assert_eq!(kinds.admit(&program("more"), &Environment::new()).unwrap(), None);
+        assert_eq!(kinds.all_wanted(), MAX_RANKS);
+        assert_eq!(kinds.next(|_| MAX_RANKS / MAX_KINDS), None);
+    }
+
+    #[test]
+    fn a_standby_has_the_first_ranks_environment_without_what_is_its_own() {
+        let mut kinds = Kinds::default();
+        let first = environment(&[
+            "A",
+            "RANK",
+            "LOCAL_RANK",
+            "MASTER_PORT",
+            "TORCHELASTIC_RUN_ID",
+            "WORLD_SIZE",
+        ]);
+        let id = kinds.admit(&program("a"), &first).unwrap().unwrap();
+        let of = |kinds: &mut Kinds| kinds.get(id).unwrap().environment.clone();
+        assert_eq!(*of(&mut kinds), environment(&["A", "WORLD_SIZE"]));
+        kinds.started(id);
+        kinds.admit(&program("a"), &environment(&["B"])).unwrap();
+        assert_eq!(*of(&mut kinds), environment(&["A", "WORLD_SIZE"]));
+        kinds.begin();
+        kinds.admit(&program("a"), &environment(&["B"])).unwrap();
+        assert_eq!(*of(&mut kinds), environment(&["B"]));
+    }
+
+    #[test]
+    fn one_that_ends_again_and_again_is_tried_ever_less() {
+        let mut kinds = Kinds::default();
+        let id = admit(&mut kinds, "a");
+        kinds.started(id);
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            kinds.failed(id, NOW, None);
+            waits.push((kinds.next(|_| 0).unwrap().0 - NOW).as_secs());
+        }
+        assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);
+        kinds.served(id);
+        kinds.failed(id, NOW, None);
+        assert_eq!(kinds.next(|_| 0), Some((NOW + AGAIN.0, id)));
+    }
+
+    #[test]
+    fn a_module_that_fails_twice_leaves_no_hope() {
+        let mut kinds = Kinds::default();
+        let id = admit(&mut kinds, "a");
+        kinds.started(id);
+        let fault = Fault::Module {
+            name: "bad".to_owned(),
+            why: "it ends".to_owned(),
+        };
+        kinds.failed(id, NOW, Some(&fault));
+        assert_eq!(kinds.get(id).unwrap().skip, ["bad"]);
+        assert!(kinds.next(|_| 0).is_some());
+        kinds.failed(id, NOW, Some(&fault));
+        assert_eq!(kinds.next(|_| 0), None);
+    }
+}

@@ -1,0 +1,314 @@
+//! Ranks: processes that the worker, a launcher such as torchrun, starts through the agent, and
+//! their standbys.
+//!
+//! The hook has torchrun start ranks by a program in the hook's folder, which is this one by the
+//! name `python`. It calls the agent. If a standby is ready, that becomes the rank, as a child of
+//! the agent, and the caller stands in for it. Else the caller becomes the rank itself, as without
+//! the agent.
+//!
+//! It promises:
+//! - A call is answered by one release at most, and is told to run the program itself only once a
+//!   released standby has ended without running anything of it.
+//! - If a caller hangs up, its rank is killed.
+//! - Nothing is released while the worker is being stopped, or for a caller that has gone.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::sys::{self, Watched};
+use crate::target::{Exit, Input, Source, Standbys as Summary};
+
+use super::files::{Folder, List, SHIM, SOCKET};
+use super::inherited;
+use super::is_sent;
+use super::kinds::{Kinds, MAX_RANKS};
+use super::memory::{Memory, resident_kib};
+use super::process::{Fault, Process, State};
+use super::wire::Environment;
+
+/// How long an attempt runs before kinds that it has not had are given up.
+const SETTLED: Duration = Duration::from_secs(30);
+/// The ranks of one worker, and their standbys.
+#[derive(Debug)]
+pub(super) struct Ranks {
+    pub(super) listener: UnixListener,
+    /// What the agent has inherited, and so its standbys.
+    pub(super) inherited: String,
+    /// Where programs are looked up.
+    pub(super) path: OsString,
+    pub(super) kinds: Kinds,
+    pub(super) waiting: Vec<Waiting>,
+    pub(super) callers: Vec<Caller>,
+    /// Ranks that were started without a standby.
+    pub(super) cold: Vec<Cold>,
+    /// Number of the last call.
+    pub(super) number: u64,
+    /// What the machine has not been told yet.
+    pub(super) inputs: Vec<Input>,
+    /// Why the last standby did not serve.
+    pub(super) reason: String,
+    pub(super) now: Duration,
+    /// Since when standbys may be started in this attempt.
+    pub(super) warmed: Option<Duration>,
+    /// When the attempt has shown which ranks it has.
+    pub(super) settles: Option<Duration>,
+    /// When [`Ranks::serve`] is due, whatever happens.
+    wake: Option<Duration>,
+}
+
+/// A standby of a rank.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) kind: u32,
+    pub(super) process: Process,
+    /// What it was started with.
+    pub(super) environment: Rc<Environment>,
+    /// A list of its own. Only one of a kind has the kind's: as a rank it adds to it.
+    pub(super) list: Option<List>,
+    pub(super) since: Duration,
+}
+
+/// A process that stands in for a rank, or is about to become it.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) number: u64,
+    pub(super) socket: UnixDatagram,
+    pub(super) pid: i32,
+    pub(super) stage: Stage,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// It has not said what it wants.
+    Open,
+    Releasing(Box<Release>),
+    /// It is to become a rank of this kind itself.
+    Refused(u32),
+    /// It stands in for this process.
+    Running {
+        kind: u32,
+        pid: i32,
+        leads: bool,
+        _list: Option<List>,
+    },
+    Over,
+}
+
+/// A standby that has been told to go on.
+#[derive(Debug)]
+pub(super) struct Release {
+    pub(super) kind: u32,
+    pub(super) process: Process,
+    pub(super) leads: bool,
+    pub(super) list: Option<List>,
+    pub(super) ahead: Duration,
+    /// When it has to have confirmed; none once it was killed for that.
+    pub(super) by: Option<Duration>,
+}
+
+/// A rank that is no child of the agent.
+#[derive(Debug)]
+pub(super) struct Cold {
+    pub(super) number: u64,
+    pub(super) kind: u32,
+    /// Its own as long as the process has not ended.
+    pub(super) pid: i32,
+    pub(super) process: OwnedFd,
+}
+
+/// What ranks need of the worker's standbys.
+#[derive(Debug)]
+pub(super) struct Context<'a> {
+    pub(super) folder: &'a Folder,
+    pub(super) watched: &'a Watched,
+    pub(super) memory: &'a Memory,
+    pub(super) now: Duration,
+    /// The worker runs, and is not being stopped.
+    pub(super) running: bool,
+    /// The worker's own standby imports.
+    pub(super) busy: bool,
+}
+
+impl Ranks {
+    /// Makes the hook have ranks started through the agent.
+    pub(super) fn open(folder: &Folder, watched: &Watched) -> io::Result<Self> {
+        let (shim, socket) = (folder.path().join(SHIM), folder.path().join(SOCKET));
+        for old in [&shim, &socket] {
+            match fs::remove_file(old) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        let inherited = inherited::own().ok_or(io::ErrorKind::Unsupported)?;
+        let listener = sys::listen(&socket)?;
+        watched.watch(listener.as_fd())?;
+        symlink(env::current_exe()?, &shim)?;
+        Ok(Self {
+            listener,
+            inherited,
+            path: env::var_os("PATH").unwrap_or_default(),
+            kinds: Kinds::default(),
+            waiting: Vec::new(),
+            callers: Vec::new(),
+            cold: Vec::new(),
+            number: 0,
+            inputs: Vec::new(),
+            reason: String::new(),
+            now: Duration::ZERO,
+            warmed: None,
+            settles: None,
+            wake: None,
+        })
+    }
+
+    /// An attempt begins; nothing is left of the one before.
+    pub(super) fn begin(&mut self, now: Duration) {
+        self.kinds.begin();
+        self.callers.clear();
+        self.cold.clear();
+        self.warmed = None;
+        self.settles = Some(now + SETTLED);
+        self.wake = self.settles;
+    }
+
+    /// Standbys for the next attempt may be started.
+    pub(super) fn warm(&mut self, now: Duration) {
+        self.warmed.get_or_insert(now);
+    }
+
+    /// Ends what waits. No more are started in this attempt.
+    pub(super) fn end(&mut self) {
+        (self.warmed, self.settles) = (None, None);
+        for waiting in &self.waiting {
+            waiting.process.kill();
+        }
+    }
+
+    /// Ends what waits if the container's memory is short, and passes on what was learnt.
+    pub(super) fn look(&mut self, memory: &Memory) {
+        self.renew_lists();
+        for waiting in &self.waiting {
+            let size = resident_kib(waiting.process.pid);
+            if memory.room_kib().is_some_and(|room| room < size) {
+                waiting.process.kill();
+                "the container's memory is short".clone_into(&mut self.reason);
+                if let Some(kind) = self.kinds.get(waiting.kind) {
+                    // One that still imported would have needed more.
+                    kind.size_kib = kind.size_kib.max(Some(2 * size));
+                }
+            }
+        }
+    }
+
+    /// PIDs of the standbys that belong to no attempt yet.
+    pub(super) fn spared(&self) -> impl Iterator<Item = i32> + '_ {
+        self.waiting.iter().map(|waiting| waiting.process.pid)
+    }
+
+    /// When [`Ranks::serve`] is due.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.wake
+    }
+
+    /// Takes calls and what standbys have said, and starts the next standby if one is due.
+    pub(super) fn serve(&mut self, context: &Context<'_>) -> Vec<Input> {
+        self.now = context.now;
+        if context.watched.is_ready() {
+            self.hear_standbys();
+            self.accept(context);
+            self.hear_callers(context);
+            self.look_at_cold();
+        }
+        self.press();
+        self.answer_refused(context);
+        self.callers.retain(|caller| !matches!(caller.stage, Stage::Over));
+        if context.running && self.settles.is_some_and(|at| at <= self.now) {
+            self.settle();
+        }
+        let next = self.start_next(context);
+        let settles = self.settles.filter(|_| context.running);
+        let confirm = self.callers.iter().filter_map(|caller| match &caller.stage {
+            Stage::Releasing(release) => release.by,
+            _ => None,
+        });
+        self.wake = confirm.chain(next).chain(settles).min();
+        std::mem::take(&mut self.inputs)
+    }
+
+    fn hear_standbys(&mut self) {
+        for waiting in &mut self.waiting {
+            waiting.process.listen();
+            if waiting.process.closed {
+                // It has ended, or can be told nothing any more.
+                waiting.process.kill();
+            }
+            if let State::Ready(ready) = waiting.process.state
+                && let Some(kind) = self.kinds.get(waiting.kind)
+            {
+                kind.size_kib = Some(ready.memory_kib);
+            }
+        }
+    }
+
+    /// True if the process was one of these.
+    pub(super) fn reaped(&mut self, pid: i32, exit: Exit) -> bool {
+        if let Some(at) = self.waiting.iter().position(|waiting| waiting.process.pid == pid) {
+            let mut waiting = self.waiting.swap_remove(at);
+            waiting.process.hear_out();
+            waiting.process.kill_group();
+            let fault = waiting.process.cause(is_sent(exit));
+            self.kinds.failed(waiting.kind, self.now, fault.as_ref());
+            if self.reason.is_empty() || fault.is_some() {
+                self.reason = fault.map_or_else(|| "the standby of a rank has ended".to_owned(), said);
+            }
+            return true;
+        }
+        self.rank_reaped(pid, exit)
+    }
+
+    /// Adds what there is to say of them.
+    pub(super) fn add_to(&self, summary: &mut Summary) {
+        let add =
+            |to: &mut u32, count: usize| *to = to.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        add(
+            &mut summary.wanted,
+            self.kinds.all_wanted().max(self.waiting.len()),
+        );
+        for waiting in &self.waiting {
+            if let State::Ready(ready) = waiting.process.state {
+                summary.ready += 1;
+                summary.memory_kib = summary.memory_kib.saturating_add(ready.memory_kib);
+                summary.modules = summary.modules.max(ready.modules);
+            }
+        }
+        if summary.reason.is_empty() && summary.ready < summary.wanted {
+            summary.reason.clone_from(&self.reason);
+        }
+    }
+
+    /// A rank runs.
+    pub(super) fn started(&mut self, kind: u32, source: Source, ahead: Duration) {
+        self.kinds.started(kind);
+        self.inputs.push(Input::RankStarted { source, ahead });
+    }
+
+    /// True if another call would be one too many.
+    pub(super) fn is_full(&self) -> bool {
+        self.callers.len() + self.cold.len() >= MAX_RANKS
+    }
+}
+
+/// A reason, for people.
+pub(super) fn said(fault: Fault) -> String {
+    match fault {
+        Fault::Module { name, why } => format!("module {name} is not imported ahead: {why}"),
+        Fault::Other(why) => why,
+    }
+}
