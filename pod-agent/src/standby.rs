@@ -15,7 +15,9 @@ mod files;
 pub(crate) mod inherited;
 mod kinds;
 mod log;
+mod look;
 mod memory;
+mod own;
 mod process;
 mod ranks;
 mod reason;
@@ -24,9 +26,6 @@ pub(crate) mod wire;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -37,7 +36,7 @@ use crate::worker;
 
 use files::{Folder, List, Mode};
 use log::Log;
-use memory::{Memory, resident_kib};
+use memory::Memory;
 use process::{Fault, Process, State};
 use ranks::{Context, Ranks};
 
@@ -49,8 +48,8 @@ const MAX_SKIP: usize = 64;
 const LONGEST_IMPORT: Duration = Duration::from_secs(900);
 /// Between two looks at the container's memory.
 const LOOK: Duration = Duration::from_secs(5);
-/// What a standby is expected to need before one has been measured: what the worker has, which holds
-/// more than what it has imported, but not more than this.
+/// What a standby is expected to need before one has been measured: what the worker has, which
+/// holds more than what it has imported, but not more than this.
 const FIRST_GUESS_KIB: u64 = 512 << 10;
 /// Why there is none after [`Standbys::end`].
 const ENDED: &str = "all processes of the container are being ended";
@@ -99,7 +98,7 @@ impl Standbys {
     pub(crate) fn new(dir: Option<&Path>, command: &[OsString]) -> Self {
         let folder = match dir {
             None => Err(String::new()),
-            Some(dir) => prepare(dir, command),
+            Some(dir) => own::prepare(dir, command),
         };
         let watched = folder.is_ok().then(Watched::new).and_then(Result::ok);
         if let Err(reason) = &folder
@@ -220,54 +219,6 @@ impl Standbys {
         }
     }
 
-    /// Says why no standby can be started now.
-    fn may_warm(&self, worker: Option<i32>) -> Result<(), String> {
-        // An interpreter that does not load the hook would run the program at once.
-        if !self.folder.as_ref().is_ok_and(|(_, list)| list.is_begun()) {
-            return Err("the program has not loaded the hook for standbys".to_owned());
-        }
-        let guess = || worker.map_or(FIRST_GUESS_KIB, resident_kib).min(FIRST_GUESS_KIB);
-        let needed = 2 * self.size_kib.unwrap_or_else(guess);
-        if self.memory.room_kib().is_some_and(|room| room < needed) {
-            let needed = needed >> 10;
-            return Err(format!(
-                "the container's memory limit leaves less than {needed} MiB"
-            ));
-        }
-        Ok(())
-    }
-
-    fn spawn(&self, mask: Mask) -> Result<Process, String> {
-        self.try_spawn(mask)
-            .map_err(|error| format!("cannot start a standby: {error}"))
-    }
-
-    fn try_spawn(&self, mask: Mask) -> io::Result<Process> {
-        let (Ok((folder, list)), Some(watched), Some((program, args))) =
-            (&self.folder, &self.watched, self.command.split_first())
-        else {
-            return Err(io::ErrorKind::Unsupported.into());
-        };
-        let (ours, theirs) = sys::pair()?;
-        let mode = Mode::Wait {
-            socket: theirs.as_raw_fd(),
-            skip: &self.skip,
-        };
-        let before = env::var_os(PYTHONPATH);
-        let mut command = Command::new(program);
-        command
-            .args(args)
-            .envs(folder.variables(mode, list, before.as_deref()))
-            .env_remove(worker::HEARTBEAT);
-        sys::hand_over(&mut command, mask, false);
-        for fd in [list.fd(), theirs.as_raw_fd()] {
-            sys::keep_open(&mut command, fd);
-        }
-        watched.watch(ours.as_fd())?;
-        let child = command.process_group(0).spawn()?;
-        Ok(Process::new(child.id().cast_signed(), ours))
-    }
-
     /// Takes what the standbys have said.
     pub(crate) fn listen(&mut self) -> Option<Input> {
         let process = self.process.as_mut()?;
@@ -301,10 +252,12 @@ impl Standbys {
         variables: impl IntoIterator<Item = (&'a OsStr, Option<&'a OsStr>)>,
     ) -> Option<i32> {
         let process = self.process.as_mut()?;
-        if process.release(variables) {
+        process.listen();
+        // One that imports more just now would go on only after that, later than a cold start.
+        if process.importing().is_none() && process.release(variables) {
             return Some(process.pid);
         }
-        // Its end of the socket is closed: it ends, or is made to.
+        // Else its end of the socket is closed: it ends, or is made to.
         process.kill();
         None
     }
@@ -370,55 +323,16 @@ impl Standbys {
     /// Ends the released standby, which does not confirm that it goes on. If it has, and that was
     /// not read yet, returns that instead: the agent itself may have been stopped for a while.
     pub(crate) fn give_up(&mut self) -> Option<Input> {
-        let said = self.listen();
-        if said.is_none()
-            && let Some(process) = &self.process
-        {
-            "the standby did not go on in time".clone_into(&mut self.reason);
-            process.kill();
+        let process = self.process.as_mut()?;
+        process.hear_out();
+        if process.state == State::Confirmed {
+            self.process = None;
+            return Some(Input::Started);
         }
-        said
-    }
-
-    /// Ends what waits if the container's memory is short, or an import does not end.
-    pub(crate) fn look(&mut self, now: Duration) {
-        if self.look_at.is_none_or(|at| at > now) {
-            return;
-        }
-        let ranks = self
-            .ranks
-            .as_ref()
-            .is_some_and(|ranks| ranks.spared().next().is_some());
-        self.look_at = (self.process.is_some() || ranks).then_some(now + LOOK);
-        self.look_at_import(now);
-        if let Some(ranks) = &mut self.ranks {
-            ranks.look(&self.memory);
-        }
-        let Some(process) = self.waiting() else { return };
-        let size = resident_kib(process.pid);
-        if self.memory.room_kib().is_some_and(|room| room < size) {
-            process.kill();
-            "the container's memory is short".clone_into(&mut self.reason);
-            // One that still imported would have needed more.
-            self.size_kib = self.size_kib.max(Some(2 * size));
-        }
-    }
-
-    fn look_at_import(&mut self, now: Duration) {
-        let Some(process) = &mut self.process else { return };
-        let Some(name) = process.importing() else {
-            self.importing = None;
-            return;
-        };
-        let since = match &self.importing {
-            Some((before, since)) if before == name => *since,
-            _ => now,
-        };
-        self.importing = Some((name.to_owned(), since));
-        if now >= since + LONGEST_IMPORT {
-            process.give_up_import();
-            process.kill();
-        }
+        // If it says so between these lines, the kill counts as the worker's failure.
+        "the standby did not go on in time".clone_into(&mut self.reason);
+        process.kill();
+        None
     }
 
     /// The standby that belongs to no attempt yet.
@@ -469,18 +383,6 @@ fn is_sent(exit: Exit) -> bool {
         libc::SIGQUIT,
     ];
     matches!(exit, Exit::Signal(signal) if sent.contains(&signal))
-}
-
-fn prepare(dir: &Path, command: &[OsString]) -> Result<(Folder, List), String> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    command::recognise(command, &path).map_err(|error| error.to_string())?;
-    if io::IsTerminal::is_terminal(&io::stdin()) {
-        return Err("the worker reads a terminal".to_owned());
-    }
-    let refused = |error: io::Error| format!("cannot write to {}: {error}", dir.display());
-    let folder = Folder::create(dir).map_err(refused)?;
-    let list = List::new().map_err(|error| format!("cannot share memory: {error}"))?;
-    Ok((folder, list))
 }
 
 #[cfg(test)]

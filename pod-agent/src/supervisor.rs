@@ -301,7 +301,9 @@ impl Supervisor {
                 let heartbeat = self.pulse.path();
                 let mask = self.signals.before();
                 return Some(
-                    match worker::start(&self.args.command, generation, heartbeat, mask, &self.standbys) {
+                    match worker::start(&self.args.command, generation, heartbeat, mask, |worker| {
+                        self.standbys.learn(worker)
+                    }) {
                         Ok(pid) => {
                             self.worker = Some(pid);
                             Input::Started

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use lockstep_mutants::mutant;
 
+mod heartbeat;
 mod killing;
 mod leaving;
 mod standby;
@@ -314,32 +315,6 @@ impl Machine {
             Some(signo) => self.leave_at_once(128 + signo, todo),
             None => self.park(now, todo),
         }
-    }
-
-    /// The worker is left unchanged: the control plane decides if the group restarts.
-    fn on_heartbeat(&mut self, now: Moment, heartbeat: Heartbeat, todo: &mut Vec<Action>) {
-        let before = self.status.heartbeat;
-        let timeout = self.heartbeat_timeout();
-        if self.status.phase != Phase::Running || timeout.is_zero() || heartbeat == before {
-            return;
-        }
-        self.status.heartbeat = heartbeat;
-        if heartbeat == Heartbeat::Well {
-            self.standby.worker_is_up(now);
-        }
-        let generation = self.status.generation;
-        let line = match heartbeat {
-            Heartbeat::Missed => format!(
-                "no heartbeat for {timeout:?} (generation {generation}); waiting for the group to restart"
-            ),
-            Heartbeat::Overdue => format!(
-                "no first heartbeat within {:?} (generation {generation}); waiting for the group to restart",
-                self.order.ready_timeout
-            ),
-            Heartbeat::Well if before.is_late() => "the heartbeat is back".to_owned(),
-            Heartbeat::Well | Heartbeat::Awaited => return,
-        };
-        todo.push(Action::Say(line));
     }
 
     fn on_tick(&mut self, now: Moment, todo: &mut Vec<Action>) {

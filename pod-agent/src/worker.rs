@@ -8,7 +8,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::standby::Standbys;
 use crate::sys::{self, Mask};
 use crate::target::Generation;
 
@@ -27,7 +26,7 @@ pub(crate) struct StartError {
 
 /// Starts the worker as leader of its own process group, with everything else as the container gave
 /// it: environment, working directory, user, standard streams, signal mask and default
-/// dispositions. Returns its PID.
+/// dispositions. `prepare` may change it, as for [standbys](crate::standby). Returns its PID.
 ///
 /// The program is looked up in the container's PATH, as the runtime would have done.
 pub(crate) fn start(
@@ -35,7 +34,7 @@ pub(crate) fn start(
     generation: Generation,
     heartbeat: Option<&Path>,
     mask: Mask,
-    standbys: &Standbys,
+    prepare: impl FnOnce(&mut Command),
 ) -> Result<i32, StartError> {
     let Some((program, args)) = command.split_first() else {
         return Err(StartError {
@@ -52,7 +51,7 @@ pub(crate) fn start(
         Some(path) => worker.env(HEARTBEAT, path),
         None => worker.env_remove(HEARTBEAT),
     };
-    standbys.learn(&mut worker);
+    prepare(&mut worker);
     sys::hand_over(&mut worker, mask, stdin().is_terminal());
     match worker.spawn() {
         Ok(child) => Ok(child.id().cast_signed()),

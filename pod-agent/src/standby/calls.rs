@@ -167,6 +167,7 @@ impl Ranks {
             .waiting
             .iter()
             .enumerate()
+            .filter(|(_, waiting)| waiting.process.importing().is_none())
             .filter(|(_, waiting)| waiting.kind == kind && folder(waiting.process.pid) == Some(theirs))
             .filter_map(|(at, waiting)| match waiting.process.state {
                 State::Ready(ready) => Some((waiting.list.is_some(), at, ready.ahead)),

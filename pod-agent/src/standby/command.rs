@@ -20,6 +20,8 @@ const LAST: &[u8] = b"cm";
 pub(crate) enum NotPython {
     #[error("the command is not started by Python: {0}")]
     Other(String),
+    #[error("{0} is a script that starts Python")]
+    Script(String),
     #[error("option -{0} of the interpreter excludes standbys")]
     Option(char),
 }
@@ -32,11 +34,22 @@ pub(crate) fn recognise(command: &[OsString], path: &OsStr) -> Result<(), NotPyt
     };
     let other = || NotPython::Other(shown(program));
     if is_python(Path::new(program)) {
+        check_program(program, path)?;
         return check_options(args);
     }
     let line = find(program, path).and_then(|script| first_line(&script));
-    let words = line.as_deref().and_then(interpreter).ok_or_else(other)?;
+    let (program, words) = line.as_deref().and_then(interpreter).ok_or_else(other)?;
+    check_program(&program, path)?;
     check_options(&words)
+}
+
+/// A script by the name of Python, such as pyenv's, runs commands of its own before the
+/// interpreter. These would be run ahead, and in any Python that they call, the hook.
+fn check_program(program: &OsStr, path: &OsStr) -> Result<(), NotPython> {
+    match find(program, path).and_then(|file| first_line(&file)) {
+        Some(_) => Err(NotPython::Script(shown(program))),
+        None => Ok(()),
+    }
 }
 
 /// True for the file names `python`, `python3` and `python3.N`.
@@ -113,8 +126,8 @@ fn first_line(script: &Path) -> Option<Vec<u8>> {
     text.strip_prefix(b"#!").map(<[u8]>::to_vec)
 }
 
-/// The options that a script's first line gives to Python, if it names Python.
-fn interpreter(line: &[u8]) -> Option<Vec<OsString>> {
+/// The interpreter that a script's first line names, and its options, if that is Python.
+fn interpreter(line: &[u8]) -> Option<(OsString, Vec<OsString>)> {
     let mut words = line
         .split(u8::is_ascii_whitespace)
         .filter(|word| !word.is_empty())
@@ -127,7 +140,8 @@ fn interpreter(line: &[u8]) -> Option<Vec<OsString>> {
         }
         program = Path::new(word);
     }
-    is_python(program).then(|| words.map(OsStr::to_owned).collect())
+    let found = || (program.into(), words.map(OsStr::to_owned).collect());
+    is_python(program).then(found)
 }
 
 fn shown(program: &OsStr) -> String {
@@ -212,6 +226,12 @@ mod tests {
                 "{other}"
             );
         }
+        std::fs::write(dir.path().join("python3"), "#!/bin/sh\nexec real \"$@\"").unwrap();
+        let script = Err(NotPython::Script("python3".to_owned()));
+        let path = dir.path().as_os_str();
+        assert_eq!(recognise(&["python3".into(), "x.py".into()], path), script);
+        std::fs::write(dir.path().join("run"), "#!/usr/bin/env python3\n").unwrap();
+        assert_eq!(recognise(&["run".into()], path), script);
         let long = format!("#!{}/python3\n", "x".repeat(300));
         assert!(run(&long).is_err());
         assert!(recognise(&["missing".into()], dir.path().as_os_str()).is_err());

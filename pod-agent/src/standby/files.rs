@@ -2,10 +2,10 @@
 //! makes Python find it.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::sys;
@@ -111,7 +111,7 @@ impl Folder {
     /// When the file system refuses, or something is there that another user could change.
     pub(super) fn create(dir: &Path) -> io::Result<Self> {
         let folder = dir.join("hook");
-        match DirBuilder::new().mode(0o755).create(&folder) {
+        match DirBuilder::new().mode(0o700).create(&folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let found = fs::symlink_metadata(&folder)?;
                 let own = fs::metadata("/proc/self")?.uid();
@@ -121,11 +121,14 @@ impl Folder {
             }
             made => made?,
         }
+        // Whatever the container's umask is: the worker may become another user.
+        fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
         for (name, text) in FILES {
             let fresh = folder.join(format!(".{name}.new"));
             let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o644);
+            options.write(true).create(true).truncate(true).mode(0o600);
             options.open(&fresh)?.write_all(text.as_bytes())?;
+            fs::set_permissions(&fresh, Permissions::from_mode(0o644))?;
             fs::rename(&fresh, folder.join(name))?;
         }
         Ok(Self(folder))
@@ -171,7 +174,7 @@ pub(super) fn variables(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn the_hook_is_written_where_only_its_user_can_change_it() {
@@ -201,7 +204,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("hook");
         fs::create_dir(&folder).unwrap();
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
         assert!(Folder::create(dir.path()).is_err());
         fs::remove_dir(&folder).unwrap();
         let other = tempfile::tempdir().unwrap();

@@ -138,7 +138,7 @@ impl Kinds {
         kind.again = (kind.again * 2).clamp(AGAIN.0, AGAIN.1);
         kind.at = now + kind.again;
         if let Some(Fault::Module { name, .. }) = fault {
-            kind.hopeless =
+            kind.hopeless |=
                 kind.skip.len() >= MAX_SKIP || kind.skip.contains(name) || name.contains([',', ';']);
             kind.skip.push(name.clone());
         }

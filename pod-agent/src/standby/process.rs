@@ -13,7 +13,7 @@ use crate::sys;
 /// Longest message of a standby that is read, in bytes.
 const MAX_MESSAGE: usize = 1024;
 /// Longest part of a reason that is kept, in bytes.
-const MAX_REASON: usize = 160;
+const MAX_REASON: usize = 200;
 /// Most messages that are read at once; the rest is read in the next round.
 const AT_ONCE: usize = 64;
 /// Most messages that are read of one that has ended: more than the kernel keeps for one socket.

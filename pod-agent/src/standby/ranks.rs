@@ -203,6 +203,8 @@ impl Ranks {
                     // One that still imported would have needed more.
                     kind.size_kib = kind.size_kib.max(Some(2 * size));
                 }
+                // That may be enough.
+                return;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What is made of standbys that end. No process has the PID that they have here.
 
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
 use super::*;
@@ -15,7 +16,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let command = ["python3".into(), "train.py".into()];
+        let command = ["/nowhere/python3".into(), "train.py".into()];
         let mut standbys = Standbys::new(Some(dir.path()), &command);
         standbys.memory = Memory::at(dir.path());
         Self {

@@ -85,6 +85,13 @@ impl Standby {
         self.confirm_by = None;
     }
 
+    /// It has ended and served no attempt: the next one waits for longer.
+    fn ended(&mut self, now: Moment) {
+        self.state = State::None;
+        self.again = (self.again * 2).clamp(AGAIN.0, AGAIN.1);
+        self.not_before = now.mono + self.again;
+    }
+
     /// Ends all standbys: the container ends.
     pub(super) fn abandon(&mut self, todo: &mut Vec<Action>) {
         mutant!(LeaveBesideStandby => return);
@@ -175,17 +182,21 @@ impl Machine {
         if !matches!(self.standby.state, State::Warming | State::Ready | State::Ending) {
             return;
         }
-        self.standby.state = State::None;
         self.standby.wanted &= !hopeless;
-        self.standby.again = (self.standby.again * 2).clamp(AGAIN.0, AGAIN.1);
-        self.standby.not_before = now.mono + self.standby.again;
+        self.standby.ended(now);
     }
 
     /// The released standby ran nothing of the worker, so the attempt begins cold, if it is still
     /// released.
     pub(super) fn on_standby_refused(&mut self, now: Moment, exit: Exit, todo: &mut Vec<Action>) {
         let released = self.standby.state == State::Released;
-        self.standby.confirmed();
+        let was_slow = released && self.standby.confirm_by.is_none();
+        if was_slow {
+            // It has cost the attempt time, and the next one would, too.
+            self.standby.ended(now);
+        } else {
+            self.standby.confirmed();
+        }
         if self.status.phase != Phase::Starting || !released {
             return;
         }

@@ -149,8 +149,8 @@ impl Scenario {
         self.harsh_api = rng.below(6) == 0 && may;
     }
 
-    /// In a third of the scenarios with agents, workers of at least one replicatedJob have standbys.
-    /// `rng` as above.
+    /// In a third of the scenarios with agents, workers of at least one replicatedJob have
+    /// standbys. `rng` as above.
     pub(crate) fn choose_standbys(&mut self, rng: &mut Rng) {
         if self.plain || rng.below(3) > 0 {
             return;

@@ -17,9 +17,22 @@ use lockstep_pod_agent::target::{Exit, Status, Target};
 use lockstep_proto::node::v1 as pb;
 
 use crate::time::Time;
-use crate::world::node::standby::Does;
+
 use fault::Fault;
 use request::{Fate, GangRequest, PodRequest, Stepped, Written};
+
+/// What a standby does by itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Does {
+    /// It has imported all.
+    BecomesReady,
+    /// It ends while it waits or imports.
+    Dies,
+    /// It goes on, once it is released.
+    Confirms,
+    /// It ends once it is released, and has run nothing of the worker.
+    Refuses(Exit),
+}
 
 /// Identifies a process among all that ever ran.
 pub(crate) type ProcessId = u64;

@@ -3,8 +3,8 @@
 //! The simulation knows the truth: which process runs where, and everything that was ever done to
 //! it. `causes` notes each disruption with the generations whose restart it may explain. A restart
 //! without such a cause is a violation (`starts`). Other checks are about what becomes durable
-//! (`status`), about standbys (`standbys`), about containers without an agent (`containers`), and about the end of the history
-//! (`end`).
+//! (`status`), about standbys (`standbys`), about containers without an agent (`containers`), and
+//! about the end of the history (`end`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,7 +11,7 @@ use lockstep_pod_agent::target::{Exit, Input};
 use crate::scenario::Profile;
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
-use crate::world::event::{Event, ProcessId};
+use crate::world::event::{Does, Event, ProcessId};
 use crate::world::node::worker::Process;
 
 /// The shortest and the longest time that the imports take.
@@ -36,19 +36,6 @@ pub(crate) struct Released {
     pub(crate) dies_after: Time,
     /// The last generation at which the worker was started before: in this container, and at all.
     pub(crate) before: (Option<u64>, Option<u64>),
-}
-
-/// What a standby does by itself.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Does {
-    /// It has imported all.
-    BecomesReady,
-    /// It ends while it waits or imports.
-    Dies,
-    /// It goes on, once it is released.
-    Confirms,
-    /// It ends once it is released, and has run nothing of the worker.
-    Refuses(Exit),
 }
 
 impl World {

@@ -1,0 +1,49 @@
+//! Looks at standbys now and then: at the container's memory, and at imports that do not end.
+
+use std::time::Duration;
+
+use super::memory::resident_kib;
+use super::{LONGEST_IMPORT, LOOK, Standbys};
+
+impl Standbys {
+    /// Ends what waits if the container's memory is short, or an import does not end.
+    pub(crate) fn look(&mut self, now: Duration) {
+        if self.look_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let ranks = self
+            .ranks
+            .as_ref()
+            .is_some_and(|ranks| ranks.spared().next().is_some());
+        self.look_at = (self.process.is_some() || ranks).then_some(now + LOOK);
+        self.look_at_import(now);
+        if let Some(ranks) = &mut self.ranks {
+            ranks.look(&self.memory);
+        }
+        let Some(process) = self.waiting() else { return };
+        let size = resident_kib(process.pid);
+        if self.memory.room_kib().is_some_and(|room| room < size) {
+            process.kill();
+            "the container's memory is short".clone_into(&mut self.reason);
+            // One that still imported would have needed more.
+            self.size_kib = self.size_kib.max(Some(2 * size));
+        }
+    }
+
+    fn look_at_import(&mut self, now: Duration) {
+        let Some(process) = &mut self.process else { return };
+        let Some(name) = process.importing() else {
+            self.importing = None;
+            return;
+        };
+        let since = match &self.importing {
+            Some((before, since)) if before == name => *since,
+            _ => now,
+        };
+        self.importing = Some((name.to_owned(), since));
+        if now >= since + LONGEST_IMPORT {
+            process.give_up_import();
+            process.kill();
+        }
+    }
+}

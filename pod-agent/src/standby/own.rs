@@ -1,0 +1,80 @@
+//! The worker's own standby: whether there can be one, and how it is started.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use super::command;
+use super::files::{Folder, List, Mode, PYTHONPATH};
+use super::memory::resident_kib;
+use super::process::Process;
+use super::{FIRST_GUESS_KIB, Standbys};
+use crate::sys::{self, Mask};
+use crate::worker;
+
+/// The hook and the list of modules of a worker that can have standbys, or why it cannot.
+pub(super) fn prepare(dir: &Path, command: &[OsString]) -> Result<(Folder, List), String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    command::recognise(command, &path).map_err(|error| error.to_string())?;
+    if io::IsTerminal::is_terminal(&io::stdin()) {
+        return Err("the worker reads a terminal".to_owned());
+    }
+    let refused = |error: io::Error| format!("cannot write to {}: {error}", dir.display());
+    let folder = Folder::create(dir).map_err(refused)?;
+    let list = List::new().map_err(|error| format!("cannot share memory: {error}"))?;
+    Ok((folder, list))
+}
+
+impl Standbys {
+    /// Says why no standby can be started now.
+    pub(super) fn may_warm(&self, worker: Option<i32>) -> Result<(), String> {
+        // An interpreter that does not load the hook would run the program at once.
+        if !self.folder.as_ref().is_ok_and(|(_, list)| list.is_begun()) {
+            return Err("the program has not loaded the hook for standbys".to_owned());
+        }
+        let guess = || worker.map_or(FIRST_GUESS_KIB, resident_kib).min(FIRST_GUESS_KIB);
+        let needed = 2 * self.size_kib.unwrap_or_else(guess);
+        if self.memory.room_kib().is_some_and(|room| room < needed) {
+            let needed = needed >> 10;
+            return Err(format!(
+                "the container's memory limit leaves less than {needed} MiB"
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn spawn(&self, mask: Mask) -> Result<Process, String> {
+        self.try_spawn(mask)
+            .map_err(|error| format!("cannot start a standby: {error}"))
+    }
+
+    fn try_spawn(&self, mask: Mask) -> io::Result<Process> {
+        let (Ok((folder, list)), Some(watched), Some((program, args))) =
+            (&self.folder, &self.watched, self.command.split_first())
+        else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let (ours, theirs) = sys::pair()?;
+        let mode = Mode::Wait {
+            socket: theirs.as_raw_fd(),
+            skip: &self.skip,
+        };
+        let before = env::var_os(PYTHONPATH);
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .envs(folder.variables(mode, list, before.as_deref()))
+            .env_remove(worker::HEARTBEAT);
+        sys::hand_over(&mut command, mask, false);
+        for fd in [list.fd(), theirs.as_raw_fd()] {
+            sys::keep_open(&mut command, fd);
+        }
+        watched.watch(ours.as_fd())?;
+        let child = command.process_group(0).spawn()?;
+        Ok(Process::new(child.id().cast_signed(), ours))
+    }
+}
