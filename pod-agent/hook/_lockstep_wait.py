@@ -262,8 +262,6 @@ class Standby:
         why = refused_environment(self.release, changes)
         if not why:
             why = self.release.refused_files(self.guard)
-        if not why:
-            why = self.release.enter(changes)
         if not why and self.score is not None and not write_oom_score(self.score):
             why = "oom_score_adj"
         if why:

@@ -107,18 +107,16 @@ class Imports(StandbyTest):
 
 
 class Releases(StandbyTest):
-    def test_environment_folder_and_mask(self) -> None:
+    def test_environment_and_mask(self) -> None:
         self.list.write(["multiprocessing.process", "csv", "ctypes", "_ctypes", "struct", "_struct"])
         environment = self.environment | {"OLD": "1", "CHANGED": "1", "ODD": "\udcff"}
         standby = self.standby(environment=environment, preexec_fn=lambda: os.umask(0o22) and None)
-        other = self.folder / "other"
-        other.mkdir()
-        told = self.released(standby, "NEW=2=3", "CHANGED=", "OLD", f"=cwd{other}", "=umask63")
+        told = self.released(standby, "NEW=2=3", "CHANGED=", "OLD", "=umask63")
         expected = environment | {"NEW": "2=3", "CHANGED": ""}
         del expected["OLD"]
         told["environment"].pop("LC_CTYPE", None)
         self.assertEqual(expected, told["environment"])
-        self.assertEqual(["b'2=3'", str(other), 0o77], [told["C"], told["cwd"], told["umask"]])
+        self.assertEqual(["b'2=3'", 0o77], [told["C"], told["umask"]])
 
     def test_environment_that_libraries_have_read(self) -> None:
         for change in ("OMP_NUM_THREADS=4", "OMP_NUM_THREADS", "LD_PRELOAD=x", "PATH=/x", "TZ=UTC", "PYTHONPATH=/x"):
@@ -214,9 +212,6 @@ class Releases(StandbyTest):
         self.wait_until_ready(standby)
         self.install("module_x", "x = 2345")
         self.assertEqual("refused changed module_x", self.refused(standby))
-
-    def test_a_folder_that_is_gone(self) -> None:
-        self.assertRegex(self.refused(self.standby(), f"=cwd{self.folder}/none"), "^refused cwd ")
 
     def test_a_list_that_cannot_be_read(self) -> None:
         os.pwrite(self.list.descriptor, b"something else", 0)

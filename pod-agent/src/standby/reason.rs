@@ -26,7 +26,6 @@ pub(super) fn of_refusal(said: &str) -> String {
             format!("a file of the program has the name of module {name}, which was imported ahead")
         }
         ("changed", name) if !name.is_empty() => format!("module {name} has changed since it was imported"),
-        ("cwd", why) if !why.is_empty() => format!("cannot enter the working directory: {why}"),
         ("oom_score_adj", "") => "its oom_score_adj cannot be set back".to_owned(),
         ("sitecustomize" | "usercustomize", "") => {
             format!("the installation has a {what} of its own, which may change what is imported")
@@ -67,7 +66,6 @@ mod tests {
                 "a file of the program has the name of module csv, which was imported ahead",
             ),
             ("changed csv", "module csv has changed since it was imported"),
-            ("cwd [Errno 2]", "cannot enter the working directory: [Errno 2]"),
             ("oom_score_adj", "its oom_score_adj cannot be set back"),
             (
                 "usercustomize",
