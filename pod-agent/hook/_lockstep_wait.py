@@ -18,6 +18,7 @@ from _lockstep_standby import IMPORTS, List, learn
 REST, LONGEST_REST = 3, 2.0
 # How often it looks whether there is more to import.
 LOOK = 2.0
+# Never 0: it is no success of the worker.
 REFUSED, SPOILED = 120, 121
 
 
@@ -124,7 +125,7 @@ class Standby:
         try:
             self.channel.send(text.encode("utf-8", "replace")[:1000])
         except OSError:
-            os._exit(0)
+            os._exit(REFUSED)
 
     def refuse(self, why, status=REFUSED):
         self.say("refused " + why)
@@ -228,9 +229,9 @@ class Standby:
         except (_socket.timeout, BlockingIOError):
             return
         except OSError:
-            os._exit(0)
+            os._exit(REFUSED)
         if text.split(b"\0", 1)[0] != b"start":
-            os._exit(0)
+            os._exit(REFUSED)
         received = []
         for level, kind, data in ancillary:
             if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
@@ -367,3 +368,5 @@ def wait(here, asked):
     except KeyboardInterrupt:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         os.kill(os.getpid(), _signal.SIGINT)
+        # The signal may be blocked, and the program must not run.
+        os._exit(130)

@@ -176,7 +176,14 @@ class Releases(StandbyTest):
             self.wait_until_ready(standby)
             end(standby)
             self.assertEqual((b"", None), standby.process.communicate())
-            self.assertEqual(0, standby.process.returncode)
+            self.assertEqual(120, standby.process.returncode)
+
+    def test_an_interrupt_that_does_not_arrive(self) -> None:
+        self.install("module_x", "import signal; signal.pthread_sigmask(0, [2]); raise KeyboardInterrupt")
+        self.list.write(["module_x"])
+        standby = self.standby(stderr=subprocess.STDOUT)
+        self.assertEqual(b"", standby.process.communicate()[0])
+        self.assertEqual(130, standby.process.returncode)
 
     def test_no_program_runs_that_nobody_has_released(self) -> None:
         """Whatever fails: the agent is gone without having read, or the environment is not as it made it."""
