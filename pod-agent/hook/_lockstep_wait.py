@@ -20,6 +20,9 @@ REST, LONGEST_REST = 3, 2.0
 LOOK = 2.0
 # Never 0: it is no success of the worker.
 REFUSED, SPOILED = 120, 121
+# What is in /dev and no device that anybody waits for.
+HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+HARMLESS_FOLDERS = ("/dev/shm/", "/dev/pts/")
 
 
 class Guard:
@@ -305,7 +308,7 @@ def descriptors():
 def spoils(number, target):
     """Why a descriptor that an import has opened is one that a process in waiting must not hold."""
     try:
-        if target.startswith("/dev/nvidia"):
+        if target.startswith("/dev/") and target not in HARMLESS and not target.startswith(HARMLESS_FOLDERS):
             return target
         if target.startswith("socket:"):
             return "socket" if holds_port(int(number)) else ""

@@ -144,6 +144,18 @@ class Releases(StandbyTest):
         self.assertEqual(inodes, told["streams"])
         self.assertEqual(["0", "1", "2", "3"], told["descriptors"])
 
+    def test_devices(self) -> None:
+        """Those of all vendors, which this machine may not have."""
+        held = ["/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128", "/dev/accel0", "/dev/infiniband/uverbs0", "/dev/neuron0"]
+        free = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm/x", "/dev/pts/0", "pipe:[1]"]
+        text = f"import sys; sys.path.insert(0, {str(self.hook)!r}); import _lockstep_wait as w"
+        text += f"; print(*(path for path in {held + free} if w.spoils('0', path)))"
+        ran = subprocess.run([self.python, "-c", text], capture_output=True, text=True, check=True)
+        self.assertEqual(held, ran.stdout.split())
+        self.install("module_x", "files = [open('/dev/' + name) for name in ('null', 'zero', 'urandom')]")
+        self.list.write(["module_x"])
+        self.wait_until_ready(self.standby())
+
     def test_a_release_while_it_imports(self) -> None:
         self.list.write(["csv", "asyncio", "decimal", "http", "http.server"])
         standby = self.standby()
