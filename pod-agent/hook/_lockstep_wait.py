@@ -47,7 +47,7 @@ class Guard:
             spec = find(name, path, target) if find else None
             if spec is not None:
                 break
-        if self.standby.importing:
+        if self.standby.is_importing():
             self.look(name, spec)
             if spec is not None and imports:
                 self.admit(name, spec)
@@ -88,6 +88,7 @@ class Standby:
         self.list = List(int(asked[2]))
         self.release = Release()
         self.known = set(filter(None, asked[5].split(",")))
+        self.process = os.getpid()
         self.importing = ""
         self.read = -1
         # Time of the processor: in all, and at the last rest.
@@ -139,6 +140,10 @@ class Standby:
         os._exit(SPOILED)
 
     # Imports.
+
+    def is_importing(self):
+        """Whether this is not a child that a module has forked."""
+        return self.importing and os.getpid() == self.process
 
     def import_new(self):
         """Imports what is new in the list. Whether there was anything."""
@@ -196,10 +201,15 @@ class Standby:
         except BaseException as error:
             kind = type(error).__name__
             text = kind if kind == "SystemExit" else "%s: %s" % (kind, error)
+            if os.getpid() != self.process:
+                end_child(error)
             self.say("failed %s %s" % (name, text.replace("\n", " ")))
             os._exit(SPOILED)
         for number, target in sorted(descriptors() - before):
             why = spoils(number, target)
+        if os.getpid() != self.process:
+            # It would run the program beside its parent.
+            os._exit(SPOILED)
             if why:
                 self.spoil(why)
         self.importing = ""
@@ -286,6 +296,13 @@ class Standby:
 
 def flush():
     """Has nothing wait in the streams that was printed into another descriptor."""
+def end_child(error):
+    """Ends a process that a module has forked as the interpreter would."""
+    code = error.code if isinstance(error, SystemExit) else 1
+    flush()
+    os._exit(code & 255 if isinstance(code, int) else int(code is not None))
+
+
     for stream in (sys.__stdout__, sys.__stderr__):
         try:
             stream.flush()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import textwrap
@@ -54,6 +55,8 @@ class StandbyTest(unittest.TestCase):
         """Puts a module into the interpreter's installation."""
         path = self.packages / f"{name}.py"
         path.write_text(textwrap.dedent(text))
+        # That of a text of the same second and length would be taken for its own.
+        shutil.rmtree(self.packages / "__pycache__", ignore_errors=True)
         self.addCleanup(path.unlink, missing_ok=True)
 
     def run_hooked(self, command, environment=None, listed: int | None = None) -> subprocess.CompletedProcess:

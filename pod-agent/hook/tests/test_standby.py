@@ -69,6 +69,29 @@ class Imports(StandbyTest):
         standby.start()
         self.assertEqual(told, standby.process.communicate()[0].decode())
 
+    def test_imports_that_fork(self) -> None:
+        """Their children say nothing, keep out nothing, and never become the program."""
+        self.install("module_x", """
+            import os, sys
+            sys.path.insert(0, sys.prefix)
+            codes = []
+            for end in ("sys.exit()", "sys.exit(7)", "sys.exit('x')", "1/0", "import own; os._exit(own.x)", "", "os.getenv('RANK')"):
+                if os.fork() == 0:
+                    exec(end)
+                    break
+                codes.append(os.WEXITSTATUS(os.wait()[1]))
+            sys.path.pop(0)
+        """)
+        own = self.base / "venv/own.py"
+        own.write_text("x = 9")
+        self.addCleanup(own.unlink)
+        self.list.write(["module_x", "csv"])
+        standby = self.standby(self.program("import module_x; print(module_x.codes)"))
+        self.wait_until_ready(standby)
+        self.assertEqual(["importing module_x", "importing csv"], standby.heard[:-1])
+        standby.start()
+        self.assertEqual(b"[0, 7, 1, 1, 9, 121, 121]\n", standby.process.communicate()[0])
+
     def test_imports_that_fail(self) -> None:
         self.assertEqual(("failed module_x ValueError: no good", 121), self.fails("raise ValueError('no\\ngood')"))
         self.assertEqual(("failed module_x SystemExit", 121), self.fails("raise SystemExit(3)"))
