@@ -69,6 +69,15 @@ class Imports(StandbyTest):
         standby.start()
         self.assertEqual(told, standby.process.communicate()[0].decode())
 
+    def test_any_variable_that_the_program_sets_before_it_imports(self) -> None:
+        self.install("module_x", "import os; seen = os.environ.get('BACKEND')")
+        program = self.program("import os; os.environ['BACKEND'] = 'b'; import module_x; print(module_x.seen)")
+        self.assertEqual("b\n", self.run_hooked(program).stdout)
+        standby = self.standby(program)
+        self.wait_until_ready(standby)
+        standby.start("LOCKSTEP_RESTART_ATTEMPT=2")
+        self.assertEqual(b"b\n", standby.process.communicate()[0])
+
     def test_imports_that_fork(self) -> None:
         """Their children say nothing, keep out nothing, and never become the program."""
         self.install("module_x", """
@@ -104,6 +113,18 @@ class Imports(StandbyTest):
         self.assertEqual(("spoiled module_x socket", 121), self.fails(udp))
         path = self.folder / "log"
         self.assertEqual((f"spoiled module_x writes {path}", 121), self.fails(f"f = open({str(path)!r}, 'w')"))
+
+    def test_devices(self) -> None:
+        """Those of all vendors, which this machine may not have."""
+        held = ["/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128", "/dev/accel0", "/dev/infiniband/uverbs0", "/dev/neuron0"]
+        free = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm/x", "/dev/pts/0", "pipe:[1]"]
+        text = f"import sys; sys.path.insert(0, {str(self.hook)!r}); import _lockstep_wait as w"
+        text += f"; print(*(path for path in {held + free} if w.spoils('0', path)))"
+        ran = subprocess.run([self.python, "-c", text], capture_output=True, text=True, check=True)
+        self.assertEqual(held, ran.stdout.split())
+        self.install("module_x", "files = [open('/dev/' + name) for name in ('null', 'zero', 'urandom')]")
+        self.list.write(["module_x"])
+        self.wait_until_ready(self.standby())
 
     def test_the_program_is_not_imported(self) -> None:
         self.install("module_y", "print(__name__)")
@@ -166,18 +187,6 @@ class Releases(StandbyTest):
             told = json.loads(file.read())
         self.assertEqual(inodes, told["streams"])
         self.assertEqual(["0", "1", "2", "3"], told["descriptors"])
-
-    def test_devices(self) -> None:
-        """Those of all vendors, which this machine may not have."""
-        held = ["/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128", "/dev/accel0", "/dev/infiniband/uverbs0", "/dev/neuron0"]
-        free = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm/x", "/dev/pts/0", "pipe:[1]"]
-        text = f"import sys; sys.path.insert(0, {str(self.hook)!r}); import _lockstep_wait as w"
-        text += f"; print(*(path for path in {held + free} if w.spoils('0', path)))"
-        ran = subprocess.run([self.python, "-c", text], capture_output=True, text=True, check=True)
-        self.assertEqual(held, ran.stdout.split())
-        self.install("module_x", "files = [open('/dev/' + name) for name in ('null', 'zero', 'urandom')]")
-        self.list.write(["module_x"])
-        self.wait_until_ready(self.standby())
 
     def test_a_release_while_it_imports(self) -> None:
         self.list.write(["csv", "asyncio", "decimal", "http", "http.server"])
