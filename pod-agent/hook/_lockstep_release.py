@@ -5,7 +5,7 @@ import sys
 
 import _io
 from _frozen_importlib_external import PathFinder
-from _lockstep_standby import command_line, is_read_at_load
+from _lockstep_standby import ATTEMPT, command_line, is_late, is_read_at_load
 
 CUSTOM = ("sitecustomize", "usercustomize")
 
@@ -118,6 +118,33 @@ class Release:
             else:
                 put(name, value)
         self.forget()
+
+
+class Watched(dict):
+    """The variables while a standby imports: ends it if a module reads one that comes with the release."""
+
+    def __init__(self, standby, environment):
+        super().__init__(environment._data)
+        self.standby, self.environment, self.plain = standby, environment, environment._data
+        self.attempt = self.pop(ATTEMPT, None)
+        self.use(self)
+
+    def use(self, variables):
+        """Puts them in the place of those that there are."""
+        self.environment._data = os.environb._data = variables
+
+    def __missing__(self, key):
+        name = os.fsdecode(key)
+        if is_late(name) and self.standby.is_importing():
+            self.standby.spoil("reads " + name)
+        raise KeyError(key)
+
+    def end(self):
+        if self.attempt is not None:
+            self.setdefault(ATTEMPT, self.attempt)
+        self.plain.clear()
+        self.plain.update(self)
+        self.use(self.plain)
 
 
 def put(name, value):

@@ -231,6 +231,11 @@ def is_read_at_load(name):
     return name not in LATER and (name in NAMES or name.startswith(PREFIXES))
 
 
+def is_late(name):
+    """Whether a standby gets a variable only when it is released."""
+    return name in LATE or name.startswith(LATE_PREFIXES)
+
+
 def initializing(module):
     """Whether a module's import has not ended."""
     return getattr(getattr(module, "__spec__", None), "_initializing", False)

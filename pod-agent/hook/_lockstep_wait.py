@@ -11,7 +11,7 @@ import time
 import _signal
 import _socket
 from _frozen_importlib import BuiltinImporter, FrozenImporter, _find_spec
-from _lockstep_release import Release, refused_environment, renew_streams
+from _lockstep_release import Release, Watched, refused_environment, renew_streams
 from _lockstep_standby import IMPORTS, List, learn
 
 # While importing, it sleeps so many times as long as it has computed, and never longer at once.
@@ -156,6 +156,7 @@ class Standby:
         saved = [os.dup(number) for number in (1, 2)]
         self.redirect(self.null)
         sys.meta_path.insert(0, self.guard)
+        watched = Watched(self, os.environ)
         began = self.rested = time.process_time()
         try:
             for name in names:
@@ -167,6 +168,7 @@ class Standby:
                     break
         finally:
             sys.meta_path.remove(self.guard)
+            watched.end()
             flush()
             for number, kept in zip((1, 2), saved):
                 os.dup2(kept, number, inheritable=True)
@@ -199,17 +201,17 @@ class Standby:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            kind = type(error).__name__
-            text = kind if kind == "SystemExit" else "%s: %s" % (kind, error)
             if os.getpid() != self.process:
                 end_child(error)
+            kind = type(error).__name__
+            text = kind if kind == "SystemExit" else "%s: %s" % (kind, error)
             self.say("failed %s %s" % (name, text.replace("\n", " ")))
             os._exit(SPOILED)
-        for number, target in sorted(descriptors() - before):
-            why = spoils(number, target)
         if os.getpid() != self.process:
             # It would run the program beside its parent.
             os._exit(SPOILED)
+        for number, target in sorted(descriptors() - before):
+            why = spoils(number, target)
             if why:
                 self.spoil(why)
         self.importing = ""
@@ -294,8 +296,6 @@ class Standby:
         self.channel.close()
 
 
-def flush():
-    """Has nothing wait in the streams that was printed into another descriptor."""
 def end_child(error):
     """Ends a process that a module has forked as the interpreter would."""
     code = error.code if isinstance(error, SystemExit) else 1
@@ -303,6 +303,8 @@ def end_child(error):
     os._exit(code & 255 if isinstance(code, int) else int(code is not None))
 
 
+def flush():
+    """Has nothing wait in the streams that was printed into another descriptor."""
     for stream in (sys.__stdout__, sys.__stderr__):
         try:
             stream.flush()

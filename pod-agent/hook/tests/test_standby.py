@@ -78,6 +78,36 @@ class Imports(StandbyTest):
         standby.start("LOCKSTEP_RESTART_ATTEMPT=2")
         self.assertEqual(b"b\n", standby.process.communicate()[0])
 
+    def test_imports_that_read_what_comes_with_the_release(self) -> None:
+        for name in ("RANK", "MASTER_PORT", "LOCKSTEP_HEARTBEAT"):
+            for read in (f"os.getenv({name!r})", f"{name!r} in os.environ", f"os.environb.get({name.encode()})"):
+                self.assertEqual((f"spoiled module_x reads {name}", 121), self.fails(f"import os; x = {read}"))
+        self.install("module_x", """
+            import os
+            seen = [os.getenv("RANK"), os.getenv("NONE"), os.environ.pop("OLD"), len(dict(os.environ)) > 3]
+            os.environ["MINE"] = "1"
+        """)
+        self.install("module_y", "import os; seen = os.environ['LOCKSTEP_RESTART_ATTEMPT']")
+        environment = self.environment | {"RANK": "3", "OLD": "1", "LOCKSTEP_RESTART_ATTEMPT": "1"}
+        self.list.write(["module_x"])
+        standby = self.standby(
+            self.program("""
+                import module_x, os
+                print(module_x.seen, [os.getenv(n) for n in ("RANK", "OLD", "MINE", "LOCKSTEP_RESTART_ATTEMPT")])
+                os.environb[b"X"] = b"y"
+                print(os.environ["X"], type(os.environ._data))
+            """),
+            environment=environment,
+        )
+        self.wait_until_ready(standby)
+        standby.start("LOCKSTEP_RESTART_ATTEMPT=2")
+        told = "['3', None, '1', True] ['3', None, '1', '2']\ny <class 'dict'>\n"
+        self.assertEqual(told, standby.process.communicate()[0].decode())
+        self.list.write(["module_y"])
+        standby = self.standby(environment=environment)
+        standby.wait_for("ready")
+        self.assertEqual("spoiled module_y reads LOCKSTEP_RESTART_ATTEMPT", standby.heard[-1])
+
     def test_imports_that_fork(self) -> None:
         """Their children say nothing, keep out nothing, and never become the program."""
         self.install("module_x", """

@@ -9,6 +9,7 @@ pub(super) fn of_module(said: &str) -> String {
         ("user", name) if !name.is_empty() => {
             format!("it imports {name}, which is not of the interpreter's installation")
         }
+        ("reads", name) if !name.is_empty() => format!("it reads {name}, which each attempt has for itself"),
         ("main", name) if !name.is_empty() => format!("it imports {name}, the program itself"),
         (device, "") if device.starts_with("/dev/") => format!("it opens {device}"),
         _ => said.to_owned(),
@@ -49,6 +50,7 @@ mod tests {
                 "it imports own, which is not of the interpreter's installation",
             ),
             ("main train", "it imports train, the program itself"),
+            ("reads RANK", "it reads RANK, which each attempt has for itself"),
             ("/dev/nvidia0", "it opens /dev/nvidia0"),
             ("ValueError: no good", "ValueError: no good"),
             ("writes", "writes"),
