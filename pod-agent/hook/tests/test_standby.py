@@ -264,7 +264,13 @@ class Releases(StandbyTest):
         standby = self.standby(stderr=subprocess.STDOUT)
         select.select([standby.socket], [], [])
         standby.socket.close()
-        self.assertEqual(b"", standby.process.communicate()[0])
+        self.assertEqual((b"", None), standby.process.communicate())
+        self.assertEqual(120, standby.process.returncode)
+        self.list.write(["csv"])
+        standby = self.standby(stderr=subprocess.STDOUT)
+        standby.socket.close()
+        self.assertEqual((b"", None), standby.process.communicate())
+        self.assertEqual(120, standby.process.returncode)
         for path, descriptors in ((f"/nowhere:{self.hook}", (99, 98)), (self.hook, (99, 98)), (self.hook, ("", ""))):
             asked = "1;wait;%s;%s;0;" % descriptors
             environment = self.environment | {"PYTHONPATH": str(path), "LOCKSTEP_HOOK": asked}
