@@ -5,7 +5,7 @@ import sys
 
 import _io
 from _frozen_importlib_external import PathFinder
-from _lockstep_standby import command_line, is_read_at_load
+from _lockstep_standby import ATTEMPT, command_line, is_late, is_read_at_load
 
 CUSTOM = ("sitecustomize", "usercustomize")
 
@@ -75,12 +75,11 @@ class Release:
 
     @staticmethod
     def changes(words):
-        """What the agent wants changed: the value of each name, or None. Special names begin with =."""
+        """What the agent wants changed: the value of each name, or None. The mask of new files is `=umask`."""
         changed = {}
         for word in map(os.fsdecode, words):
-            special = next((name for name in ("=cwd", "=umask") if word.startswith(name)), "")
-            if special:
-                changed[special] = word[len(special) :]
+            if word.startswith("=umask"):
+                changed["=umask"] = word[len("=umask") :]
             elif word:
                 name, equals, value = word.partition("=")
                 changed[name] = value if equals else None
@@ -111,31 +110,41 @@ class Release:
             if type(finder).__name__ == "FileFinder":
                 finder.invalidate_caches()
 
-    def enter(self, changes):
-        """Goes to the working directory. Why not."""
-        folder = changes.get("=cwd", self.folder)
-        if folder == self.folder:
-            return ""
-        if any(not os.path.isabs(place) for place in self.python_path):
-            return "PYTHONPATH is relative"
-        try:
-            os.chdir(folder)
-        except OSError as error:
-            return "cwd %s" % error
-        return ""
-
     def apply(self, changes):
         """Makes the changes."""
         for name, value in changes.items():
             if name == "=umask":
                 os.umask(int(value))
-            elif name == "=cwd":
-                processes = sys.modules.get("multiprocessing.process")
-                if processes is not None:
-                    processes.ORIGINAL_DIR = os.path.abspath(os.getcwd())
             else:
                 put(name, value)
         self.forget()
+
+
+class Watched(dict):
+    """The variables while a standby imports: ends it if a module reads one that comes with the release."""
+
+    def __init__(self, standby, environment):
+        super().__init__(environment._data)
+        self.standby, self.environment, self.plain = standby, environment, environment._data
+        self.attempt = self.pop(ATTEMPT, None)
+        self.use(self)
+
+    def use(self, variables):
+        """Puts them in the place of those that there are."""
+        self.environment._data = os.environb._data = variables
+
+    def __missing__(self, key):
+        name = os.fsdecode(key)
+        if is_late(name) and self.standby.is_importing():
+            self.standby.spoil("reads " + name)
+        raise KeyError(key)
+
+    def end(self):
+        if self.attempt is not None:
+            self.setdefault(ATTEMPT, self.attempt)
+        self.plain.clear()
+        self.plain.update(self)
+        self.use(self.plain)
 
 
 def put(name, value):
@@ -148,7 +157,6 @@ def put(name, value):
 
 def refused_environment(release, changes):
     """Why the changes come too late for what has been imported."""
-    release.before = release.places(changes.get("=cwd", release.folder))
     for name, value in changes.items():
         was = release.environment.get(name)
         if not name.startswith("=") and value != was:

@@ -29,6 +29,12 @@ PREFIXES = (
 NAMES = ("GLIBC_TUNABLES", "LANG", "LANGUAGE", "TZ", "TZDIR", "HOME", "PATH", "VIRTUAL_ENV")
 # Read when it is used, and set for ranks by the agent itself.
 LATER = ("PYTHON_EXEC",)
+# Variables that each attempt, or each rank, has for itself: beginnings of names, and whole names.
+OWN = "LOCKSTEP_"
+LATE_PREFIXES = (OWN, "MASTER_", "TORCHELASTIC_")
+LATE = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK")
+# A rank's standby has that of the attempt before.
+ATTEMPT = b"LOCKSTEP_RESTART_ATTEMPT"
 LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
 
 
@@ -201,7 +207,7 @@ class Learner:
         if now != before:
             for raw in sorted({*now, *before}):
                 name, value = os.fsdecode(raw), now.get(raw)
-                if value != before.get(raw) and is_read_at_load(name):
+                if value != before.get(raw) and name not in LATER and not name.startswith(OWN):
                     lines.append("=" + name if value is None else "=%s=%s" % (name, os.fsdecode(value)))
             self.environment = dict(now)
         return lines
@@ -223,6 +229,11 @@ class Learner:
 def is_read_at_load(name):
     """Whether libraries may have read a variable already."""
     return name not in LATER and (name in NAMES or name.startswith(PREFIXES))
+
+
+def is_late(name):
+    """Whether a standby gets a variable only when it is released."""
+    return name in LATE or name.startswith(LATE_PREFIXES)
 
 
 def initializing(module):

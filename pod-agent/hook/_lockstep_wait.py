@@ -11,14 +11,18 @@ import time
 import _signal
 import _socket
 from _frozen_importlib import BuiltinImporter, FrozenImporter, _find_spec
-from _lockstep_release import Release, refused_environment, renew_streams
+from _lockstep_release import Release, Watched, refused_environment, renew_streams
 from _lockstep_standby import IMPORTS, List, learn
 
 # While importing, it sleeps so many times as long as it has computed, and never longer at once.
 REST, LONGEST_REST = 3, 2.0
 # How often it looks whether there is more to import.
 LOOK = 2.0
+# Never 0: it is no success of the worker.
 REFUSED, SPOILED = 120, 121
+# What is in /dev and no device that anybody waits for.
+HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+HARMLESS_FOLDERS = ("/dev/shm/", "/dev/pts/")
 
 
 class Guard:
@@ -43,7 +47,7 @@ class Guard:
             spec = find(name, path, target) if find else None
             if spec is not None:
                 break
-        if self.standby.importing:
+        if self.standby.is_importing():
             self.look(name, spec)
             if spec is not None and imports:
                 self.admit(name, spec)
@@ -84,6 +88,7 @@ class Standby:
         self.list = List(int(asked[2]))
         self.release = Release()
         self.known = set(filter(None, asked[5].split(",")))
+        self.process = os.getpid()
         self.importing = ""
         self.read = -1
         # Time of the processor: in all, and at the last rest.
@@ -124,7 +129,7 @@ class Standby:
         try:
             self.channel.send(text.encode("utf-8", "replace")[:1000])
         except OSError:
-            os._exit(0)
+            os._exit(REFUSED)
 
     def refuse(self, why, status=REFUSED):
         self.say("refused " + why)
@@ -135,6 +140,10 @@ class Standby:
         os._exit(SPOILED)
 
     # Imports.
+
+    def is_importing(self):
+        """Whether this is not a child that a module has forked."""
+        return self.importing and os.getpid() == self.process
 
     def import_new(self):
         """Imports what is new in the list. Whether there was anything."""
@@ -147,6 +156,7 @@ class Standby:
         saved = [os.dup(number) for number in (1, 2)]
         self.redirect(self.null)
         sys.meta_path.insert(0, self.guard)
+        watched = Watched(self, os.environ)
         began = self.rested = time.process_time()
         try:
             for name in names:
@@ -158,6 +168,7 @@ class Standby:
                     break
         finally:
             sys.meta_path.remove(self.guard)
+            watched.end()
             flush()
             for number, kept in zip((1, 2), saved):
                 os.dup2(kept, number, inheritable=True)
@@ -190,9 +201,14 @@ class Standby:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
+            if os.getpid() != self.process:
+                end_child(error)
             kind = type(error).__name__
             text = kind if kind == "SystemExit" else "%s: %s" % (kind, error)
             self.say("failed %s %s" % (name, text.replace("\n", " ")))
+            os._exit(SPOILED)
+        if os.getpid() != self.process:
+            # It would run the program beside its parent.
             os._exit(SPOILED)
         for number, target in sorted(descriptors() - before):
             why = spoils(number, target)
@@ -228,9 +244,9 @@ class Standby:
         except (_socket.timeout, BlockingIOError):
             return
         except OSError:
-            os._exit(0)
+            os._exit(REFUSED)
         if text.split(b"\0", 1)[0] != b"start":
-            os._exit(0)
+            os._exit(REFUSED)
         received = []
         for level, kind, data in ancillary:
             if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
@@ -262,8 +278,6 @@ class Standby:
         why = refused_environment(self.release, changes)
         if not why:
             why = self.release.refused_files(self.guard)
-        if not why:
-            why = self.release.enter(changes)
         if not why and self.score is not None and not write_oom_score(self.score):
             why = "oom_score_adj"
         if why:
@@ -280,6 +294,13 @@ class Standby:
         learn(self.here, self.list)
         self.say("started")
         self.channel.close()
+
+
+def end_child(error):
+    """Ends a process that a module has forked as the interpreter would."""
+    code = error.code if isinstance(error, SystemExit) else 1
+    flush()
+    os._exit(code & 255 if isinstance(code, int) else int(code is not None))
 
 
 def flush():
@@ -306,7 +327,7 @@ def descriptors():
 def spoils(number, target):
     """Why a descriptor that an import has opened is one that a process in waiting must not hold."""
     try:
-        if target.startswith("/dev/nvidia"):
+        if target.startswith("/dev/") and target not in HARMLESS and not target.startswith(HARMLESS_FOLDERS):
             return target
         if target.startswith("socket:"):
             return "socket" if holds_port(int(number)) else ""
@@ -369,3 +390,5 @@ def wait(here, asked):
     except KeyboardInterrupt:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         os.kill(os.getpid(), _signal.SIGINT)
+        # The signal may be blocked, and the program must not run.
+        os._exit(130)

@@ -14,20 +14,30 @@ def _restore(here):
     """Puts the environment and `sys.path` back. What the agent asks for, or None."""
     asked = os.environ.pop("LOCKSTEP_HOOK", "").split(";", 5)
     first, colon, rest = os.environ.get("PYTHONPATH", "").partition(":")
-    if os.path.abspath(first) != here:
-        return None
-    if rest or len(asked) == 6 and asked[4] == "1":
+    # Not so in another interpreter of the same process: the first has put the variable back.
+    ours = first and os.path.abspath(first) == here
+    if ours and (rest or len(asked) == 6 and asked[4] == "1"):
         os.environ["PYTHONPATH"] = rest
-    else:
+    elif ours:
         del os.environ["PYTHONPATH"]
     if here in sys.path:
         at = sys.path.index(here)
         # An empty PYTHONPATH names no folder. After a colon it has named the current one.
-        if colon and not rest and sys.path[at + 1 : at + 2] == [os.getcwd()]:
+        if ours and colon and not rest and sys.path[at + 1 : at + 2] == [os.getcwd()]:
             del sys.path[at + 1]
         del sys.path[at]
     sys.path_importer_cache.pop(here, None)
-    return asked if len(asked) == 6 and asked[0] == "1" else None
+    return asked if ours and len(asked) == 6 and asked[0] == "1" and _is_meant(asked) else None
+
+
+def _is_meant(asked):
+    """Whether the agent asks this process, and no parent that was asked has passed its environment on."""
+    if asked[1] == "wait":
+        return True
+    try:
+        return os.readlink("/proc/self/fd/" + asked[2]).startswith("/memfd:lockstep-modules")
+    except OSError:
+        return False
 
 
 def _refuse(asked, why):
@@ -47,8 +57,11 @@ def _refuse(asked, why):
 def _begin(waits):
     here = os.path.dirname(os.path.abspath(__file__))
     failure = "Python %d.%d" % sys.version_info[:2]
+    kind = getattr(getattr(sys, "implementation", None), "name", "")
+    if kind not in ("", "cpython"):
+        failure += " (%s)" % kind
     standby = waiting = None
-    if (3, 8) <= sys.version_info[:2] <= (3, 14) and os.environ.get("LOCKSTEP_HOOK"):
+    if kind == "cpython" and (3, 8) <= sys.version_info[:2] <= (3, 14) and os.environ.get("LOCKSTEP_HOOK"):
         writes = sys.dont_write_bytecode
         try:
             # Only in the agent's own folder. Compiling each time would take longer than the rest.

@@ -30,7 +30,7 @@ class List:
     """The list of modules, in a memfd."""
 
     def __init__(self, names: list[str] | None = None) -> None:
-        self.descriptor = os.memfd_create("modules")
+        self.descriptor = os.memfd_create("lockstep-modules")
         if names is not None:
             self.write(names)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import textwrap
@@ -16,7 +17,7 @@ TOLD = """
 import ctypes, json, os, signal, sys, time
 libc = ctypes.CDLL(None); libc.getenv.restype = ctypes.c_char_p
 print(json.dumps({
-    "environment": dict(os.environ), "C": str(libc.getenv(b"NEW")), "cwd": os.getcwd(), "umask": os.umask(0),
+    "environment": dict(os.environ), "C": str(libc.getenv(b"NEW")), "umask": os.umask(0),
     "score": open("/proc/self/oom_score_adj").read(), "argv": sys.argv, "streams": [os.fstat(n).st_ino for n in (0, 1, 2)],
     "descriptors": sorted(os.listdir("/proc/self/fd")), "modules": list(sys.modules),
     "signals": [str(signal.getsignal(n)) for n in (2, 15)],
@@ -54,6 +55,8 @@ class StandbyTest(unittest.TestCase):
         """Puts a module into the interpreter's installation."""
         path = self.packages / f"{name}.py"
         path.write_text(textwrap.dedent(text))
+        # That of a text of the same second and length would be taken for its own.
+        shutil.rmtree(self.packages / "__pycache__", ignore_errors=True)
         self.addCleanup(path.unlink, missing_ok=True)
 
     def run_hooked(self, command, environment=None, listed: int | None = None) -> subprocess.CompletedProcess:

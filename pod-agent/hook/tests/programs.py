@@ -201,6 +201,12 @@ PROGRAMS = [
         subprocess.run("env | sort; echo $PYTHONPATH", shell=True)
     """, environment={"PYTHONPATH": "{dir}/lib"}, every=True),
     Program("child, PYTHONPATH unset", "import os; os.system('env | grep -e PYTHONPATH -e LOCKSTEP; true')"),
+    Program("another interpreter in the process", """
+        try: import _interpreters as them
+        except ImportError: import _xxsubinterpreters as them
+        run = getattr(them, "exec", None) or them.run_string
+        run(them.create(), "import sys; print(sys.path, 'sitecustomize' in sys.modules, len(sys.meta_path), flush=True)")
+    """, environment={"PYTHONPATH": "{dir}/lib"}),
     Program("fork", "import os, json\nif os.fork() == 0: import csv; os._exit(3)\nprint(os.wait()[1], flush=True)"),
     Program("exec", "import os, sys, csv\nos.execv(sys.executable, [sys.executable, '-c', 'import sys; print(sys.path)'])"),
     Program("huge argv and environment", "import sys, os\nprint(len(sys.argv[1]), len(os.environ['BIG']), os.environ['Z'])",

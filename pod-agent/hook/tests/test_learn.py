@@ -167,6 +167,35 @@ class Learns(StandbyTest):
             ran = subprocess.run([self.python, "-c", text], env=environment, capture_output=True, text=True, check=False)
             self.assertEqual(("False False \n", ""), (ran.stdout, ran.stderr), asked)
 
+    def test_not_first_in_pythonpath(self) -> None:
+        environment = self.environment | {"PYTHONPATH": f"/nowhere:{self.hook}", "LOCKSTEP_HOOK": "1;run;99;-1;0;"}
+        command = self.program("import os, sys; print(sys.path[1], os.environ['PYTHONPATH'], 'LOCKSTEP_HOOK' in os.environ)")
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        self.assertEqual((f"/nowhere /nowhere:{self.hook} False\n", ""), (ran.stdout, ran.stderr))
+
+    def test_a_child_that_is_given_the_first_environment(self) -> None:
+        """What it inherits has the list's number by chance."""
+        text = "import os, sys; print(os.listdir('/proc/self/fd'), [n for n in range(3, 40) if os.get_inheritable(n)])"
+        ran = self.run_hooked(self.program(f"""
+            import os, subprocess, sys
+            with open("/proc/self/environ", "rb") as file:
+                first = dict(entry.split(b"=", 1) for entry in file.read().split(b"\\0") if entry)
+            for number in range(3, 40): os.dup2(0, number)
+            for environment in (os.environ, first):
+                subprocess.run([sys.executable, "-c", {text!r}], env=environment, close_fds=False)
+        """))
+        plain, child = ran.stdout.splitlines()
+        self.assertEqual((plain, ""), (child, ran.stderr))
+
+    def test_another_implementation(self) -> None:
+        """It may have the version of a Python that is known."""
+        text = "import sys; sys.implementation.name = 'pypy'; import site; site.main(); print([*sys.meta_path])"
+        command = [self.python, "-Sc", text]
+        ran = self.run_hooked(command)
+        self.assertEqual((False, ""), ("Learner" in ran.stdout, ran.stderr))
+        self.assertEqual(b"", self.list.raw())
+        self.assertRegex(self.standby(command).hear(), r"^refused Python 3\.\d+ \(pypy\)$")
+
     def test_ranks_of_torchrun(self) -> None:
         shim = self.hook / "python"
         text = "import os, sys; print(os.environ.get('PYTHON_EXEC'), os.environ.get('LOCKSTEP_PYTHON_EXEC'))"

@@ -9,6 +9,7 @@ pub(super) fn of_module(said: &str) -> String {
         ("user", name) if !name.is_empty() => {
             format!("it imports {name}, which is not of the interpreter's installation")
         }
+        ("reads", name) if !name.is_empty() => format!("it reads {name}, which each attempt has for itself"),
         ("main", name) if !name.is_empty() => format!("it imports {name}, the program itself"),
         (device, "") if device.starts_with("/dev/") => format!("it opens {device}"),
         _ => said.to_owned(),
@@ -26,7 +27,6 @@ pub(super) fn of_refusal(said: &str) -> String {
             format!("a file of the program has the name of module {name}, which was imported ahead")
         }
         ("changed", name) if !name.is_empty() => format!("module {name} has changed since it was imported"),
-        ("cwd", why) if !why.is_empty() => format!("cannot enter the working directory: {why}"),
         ("oom_score_adj", "") => "its oom_score_adj cannot be set back".to_owned(),
         ("sitecustomize" | "usercustomize", "") => {
             format!("the installation has a {what} of its own, which may change what is imported")
@@ -50,6 +50,7 @@ mod tests {
                 "it imports own, which is not of the interpreter's installation",
             ),
             ("main train", "it imports train, the program itself"),
+            ("reads RANK", "it reads RANK, which each attempt has for itself"),
             ("/dev/nvidia0", "it opens /dev/nvidia0"),
             ("ValueError: no good", "ValueError: no good"),
             ("writes", "writes"),
@@ -67,7 +68,6 @@ mod tests {
                 "a file of the program has the name of module csv, which was imported ahead",
             ),
             ("changed csv", "module csv has changed since it was imported"),
-            ("cwd [Errno 2]", "cannot enter the working directory: [Errno 2]"),
             ("oom_score_adj", "its oom_score_adj cannot be set back"),
             (
                 "usercustomize",
