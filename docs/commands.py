@@ -43,6 +43,7 @@ BY_HAND = {
     "bench-restart": "make node-test",
     "bench-scale": "make unit",
     "bench-system": "make unit",
+    "bench-warm": "make node-test",
     "binaries": "make test-programs",
     "cli": "integration/tests/jobset_api/control_plane.rs::build",
     "cluster-down": "make node-test",

@@ -186,8 +186,9 @@ impl Machine {
         self.standby.ended(now);
     }
 
-    /// The released standby ran nothing of the worker, so the attempt begins cold, if it is still
-    /// released.
+    /// The released standby ran nothing of the worker, so the attempt begins cold. That belongs to
+    /// the release that the standby had, whatever the order is now: no leader releases an attempt
+    /// twice.
     pub(super) fn on_standby_refused(&mut self, now: Moment, exit: Exit, todo: &mut Vec<Action>) {
         let released = self.standby.state == State::Released;
         let was_slow = released && self.standby.confirm_by.is_none();
@@ -208,7 +209,8 @@ impl Machine {
         if mutant!(RefusalIsFailure) {
             return self.on_worker_exited(now, exit, todo);
         }
-        self.park(now, todo);
+        self.status.starts = Some(Starts::default());
+        self.push_start(Source::Cold, todo);
     }
 
     pub(super) fn tick_standby(&mut self, now: Moment, todo: &mut Vec<Action>) {
