@@ -268,7 +268,8 @@ impl World {
                             None => container.machine.status().generation.0,
                         };
                         let of_all = generation == durable.generation.0;
-                        let by_itself = self.has_worker_restart(&identity)
+                        // A node that lies can give its own workers a generation of their own.
+                        let by_itself = (self.has_worker_restart(&identity) || self.scenario.liars)
                             && (durable.generation.0..=latest(durable)).contains(&generation);
                         of_all || by_itself
                     })
