@@ -61,7 +61,7 @@ fn a_container_that_ends_leaves_no_standby_that_waits() {
 
 #[test]
 fn a_container_that_ends_leaves_no_standby_that_imports() {
-    let stuck = "import os, time\nif 'LOCKSTEP_HEARTBEAT' not in os.environ:\n    open('importing', 'x').close()\n    time.sleep(1000)";
+    let stuck = "import os, time\nif open('/proc/self/oom_score_adj').read() == '1000\\n':\n    open('importing', 'x').close()\n    time.sleep(1000)";
     let worker =
         start(Program::new(&POLITE.replace("tell()", "import stuck\ntell()")).module("stuck", stuck));
     worker.rig.await_file("importing");

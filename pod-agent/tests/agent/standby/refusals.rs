@@ -52,7 +52,7 @@ fn a_refusal_is_reported_until_there_is_another_standby() {
 fn modules_that_cannot_be_imported_ahead_are_left_out_one_after_the_other() {
     let text = PATIENT.replace("import slow", "import slow, opens, writes, crashes");
     let opens = "import socket\nopen = socket.socket()\nopen.bind(('127.0.0.1', 0))\nopen.listen()";
-    let only_ahead = "import os\nif 'LOCKSTEP_HEARTBEAT' not in os.environ: os.abort()";
+    let only_ahead = "import os\nif open('/proc/self/oom_score_adj').read() == '1000\\n': os.abort()";
     let mut worker = Program::new(&text)
         .module("opens", opens)
         .module("writes", "file = open('written', 'a')")
@@ -82,7 +82,7 @@ fn modules_that_cannot_be_imported_ahead_are_left_out_one_after_the_other() {
 
 #[test]
 fn an_import_that_closes_what_the_agent_hears_ends_the_standby() {
-    let closes = "import os\nif 'LOCKSTEP_HEARTBEAT' not in os.environ:\n    os.closerange(3, 64)\n    while True: os.read(0, 0) or __import__('time').sleep(1)";
+    let closes = "import os\nif open('/proc/self/oom_score_adj').read() == '1000\\n':\n    os.closerange(3, 64)\n    while True: os.read(0, 0) or __import__('time').sleep(1)";
     let text = PATIENT.replace("import slow", "import slow, closes");
     let mut worker = Program::new(&text).module("closes", closes).start();
     // It is not waited for, nor listened to in vain.
