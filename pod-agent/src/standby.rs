@@ -277,11 +277,12 @@ impl Standbys {
         process.kill_group();
         self.look_at = None;
         match process.cause(is_sent(exit)) {
-            Some(Fault::Module { name, why }) => {
-                self.reason = format!("module {name} is not imported ahead: {why}");
-                self.leave_out(name);
+            Some(fault) => {
+                if let Fault::Module { name, .. } = &fault {
+                    self.leave_out(name.clone());
+                }
+                self.reason = fault.told();
             }
-            Some(Fault::Other(why)) => self.reason = why,
             // Known already, as when memory is short.
             None if !self.reason.is_empty() => {}
             None => {

@@ -13,8 +13,8 @@ use crate::target::{Exit, Source};
 use super::command;
 use super::is_sent;
 use super::kinds::{MAX_RANKS, Program};
-use super::process::State;
-use super::ranks::{Caller, Cold, Context, Ranks, Release, Stage, said};
+use super::process::{Fault, State};
+use super::ranks::{Caller, Cold, Context, Ranks, Release, Stage};
 use super::wire::{self, Answer, Call, MAX_MESSAGE};
 
 /// How long a released standby may take to confirm that it goes on.
@@ -278,7 +278,7 @@ impl Ranks {
                 Stage::Releasing(release) if release.process.pid == pid => {
                     self.reason = release.process.cause(is_sent(exit)).map_or_else(
                         || "the standby of a rank ended when it was released".to_owned(),
-                        said,
+                        Fault::told,
                     );
                     caller.stage = Stage::Refused(release.kind);
                     return true;

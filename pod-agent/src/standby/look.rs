@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::memory::resident_kib;
+use super::memory::SHORT;
 use super::{LONGEST_IMPORT, LOOK, Standbys};
 
 impl Standbys {
@@ -21,10 +21,9 @@ impl Standbys {
             ranks.look(&self.memory);
         }
         let Some(process) = self.waiting() else { return };
-        let size = resident_kib(process.pid);
-        if self.memory.room_kib().is_some_and(|room| room < size) {
+        if let Some(size) = self.memory.is_short_beside(process.pid) {
             process.kill();
-            "the container's memory is short".clone_into(&mut self.reason);
+            SHORT.clone_into(&mut self.reason);
             // One that still imported would have needed more.
             self.size_kib = self.size_kib.max(Some(2 * size));
         }

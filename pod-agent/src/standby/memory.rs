@@ -26,7 +26,29 @@ impl Memory {
     pub(super) fn room_kib(&self) -> Option<u64> {
         room_at(&self.0)
     }
+
+    /// Says why no standby can be started that needs this much, if that is so. Twice as much has to
+    /// be left.
+    pub(super) fn may_take(&self, size_kib: u64) -> Result<(), String> {
+        let needed = 2 * size_kib;
+        if self.room_kib().is_some_and(|room| room < needed) {
+            let needed = needed >> 10;
+            return Err(format!(
+                "the container's memory limit leaves less than {needed} MiB"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The size of a process in KiB, if less than that is left.
+    pub(super) fn is_short_beside(&self, pid: i32) -> Option<u64> {
+        let size = resident_kib(pid);
+        self.room_kib().filter(|room| *room < size).map(|_| size)
+    }
 }
+
+/// Why a standby was ended while little memory was left, for people.
+pub(super) const SHORT: &str = "the container's memory is short";
 
 fn room_at(root: &Path) -> Option<u64> {
     let number =
@@ -51,14 +73,6 @@ fn room_at(root: &Path) -> Option<u64> {
         )
     };
     Some(limit.saturating_sub(used.saturating_sub(cache)) / 1024)
-}
-
-/// Why no standby is started, for people.
-pub(crate) fn too_little(needed_kib: u64) -> String {
-    format!(
-        "the container's memory limit leaves less than {} MiB",
-        needed_kib >> 10
-    )
 }
 
 /// Resident memory of a process in KiB; 0 if it has gone.

@@ -37,14 +37,7 @@ impl Standbys {
             return Err("the program has not loaded the hook for standbys".to_owned());
         }
         let guess = || worker.map_or(FIRST_GUESS_KIB, resident_kib).min(FIRST_GUESS_KIB);
-        let needed = 2 * self.size_kib.unwrap_or_else(guess);
-        if self.memory.room_kib().is_some_and(|room| room < needed) {
-            let needed = needed >> 10;
-            return Err(format!(
-                "the container's memory limit leaves less than {needed} MiB"
-            ));
-        }
-        Ok(())
+        self.memory.may_take(self.size_kib.unwrap_or_else(guess))
     }
 
     pub(super) fn spawn(&self, mask: Mask) -> Result<Process, String> {

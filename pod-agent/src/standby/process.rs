@@ -62,6 +62,16 @@ pub(super) enum Fault {
     Other(String),
 }
 
+impl Fault {
+    /// For people.
+    pub(super) fn told(self) -> String {
+        match self {
+            Self::Module { name, why } => format!("module {name} is not imported ahead: {why}"),
+            Self::Other(why) => why,
+        }
+    }
+}
+
 /// A message of a standby.
 #[derive(Debug, PartialEq, Eq)]
 enum Message {

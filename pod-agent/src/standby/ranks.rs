@@ -29,7 +29,7 @@ use super::files::{Folder, List, SHIM, SOCKET};
 use super::inherited;
 use super::is_sent;
 use super::kinds::{Kinds, MAX_RANKS};
-use super::memory::{Memory, resident_kib};
+use super::memory::{Memory, SHORT};
 use super::process::{Fault, Process, State};
 use super::wire::Environment;
 
@@ -195,10 +195,9 @@ impl Ranks {
     pub(super) fn look(&mut self, memory: &Memory) {
         self.renew_lists();
         for waiting in &self.waiting {
-            let size = resident_kib(waiting.process.pid);
-            if memory.room_kib().is_some_and(|room| room < size) {
+            if let Some(size) = memory.is_short_beside(waiting.process.pid) {
                 waiting.process.kill();
-                "the container's memory is short".clone_into(&mut self.reason);
+                SHORT.clone_into(&mut self.reason);
                 if let Some(kind) = self.kinds.get(waiting.kind) {
                     // One that still imported would have needed more.
                     kind.size_kib = kind.size_kib.max(Some(2 * size));
@@ -268,7 +267,7 @@ impl Ranks {
             let fault = waiting.process.cause(is_sent(exit));
             self.kinds.failed(waiting.kind, self.now, fault.as_ref());
             if self.reason.is_empty() || fault.is_some() {
-                self.reason = fault.map_or_else(|| "the standby of a rank has ended".to_owned(), said);
+                self.reason = fault.map_or_else(|| "the standby of a rank has ended".to_owned(), Fault::told);
             }
             return true;
         }
@@ -304,13 +303,5 @@ impl Ranks {
     /// True if another call would be one too many.
     pub(super) fn is_full(&self) -> bool {
         self.callers.len() + self.cold.len() >= MAX_RANKS
-    }
-}
-
-/// A reason, for people.
-pub(super) fn said(fault: Fault) -> String {
-    match fault {
-        Fault::Module { name, why } => format!("module {name} is not imported ahead: {why}"),
-        Fault::Other(why) => why,
     }
 }

@@ -78,14 +78,11 @@ impl Ranks {
             .any(|waiting| waiting.kind == id && waiting.list.is_none());
         let guess = self.largest_kib(id).min(FIRST_GUESS_KIB);
         let kind = self.kinds.get(id).ok_or_else(String::new)?;
-        let needed = 2 * kind.size_kib.unwrap_or(guess);
         // An interpreter that does not load the hook would run the program at once.
         if !kind.list.is_begun() {
             return Err("the program of a rank has not loaded the hook for standbys".to_owned());
         }
-        if context.memory.room_kib().is_some_and(|room| room < needed) {
-            return Err(memory::too_little(needed));
-        }
+        context.memory.may_take(kind.size_kib.unwrap_or(guess))?;
         let list = if shared {
             Some(kind.list.copy().map_err(failed)?)
         } else {
