@@ -96,22 +96,21 @@ impl Standby {
     pub(super) fn abandon(&mut self, todo: &mut Vec<Action>) {
         mutant!(LeaveBesideStandby => return);
         self.up_at = None;
-        if matches!(self.state, State::Warming | State::Ready) {
-            self.state = State::Ending;
-        }
-        if self.wanted && !todo.contains(&Action::EndStandbys) {
-            todo.push(Action::EndStandbys);
-        }
+        self.end_waiting(todo);
     }
 
     /// Ends the standby that waits: the daemon is asked to kill all processes that run now, and may
     /// do that late.
     pub(super) fn doom(&mut self, todo: &mut Vec<Action>) {
         mutant!(ReleaseDoomedStandby => return);
+        self.end_waiting(todo);
+    }
+
+    /// Ends what waits, that of ranks too. None of it is released any more.
+    fn end_waiting(&mut self, todo: &mut Vec<Action>) {
         if matches!(self.state, State::Warming | State::Ready) {
             self.state = State::Ending;
         }
-        // Those of ranks, too.
         if self.wanted && !todo.contains(&Action::EndStandbys) {
             todo.push(Action::EndStandbys);
         }
