@@ -53,8 +53,15 @@ struct Run {
     kills: Vec<f64>,
 }
 
-/// Runs the benchmark in the shared cluster, in which the product is installed.
+/// Runs the benchmark.
 pub(crate) async fn run(args: Args) -> Result<()> {
+    let measured = in_namespace(async |namespace| measure(namespace, &args).await).await?;
+    write("ddp", &measured)
+}
+
+/// Measures in a namespace of the shared cluster, in which the product is installed, and removes
+/// the namespace.
+pub(crate) async fn in_namespace<T>(measure: impl AsyncFnOnce(&Namespace) -> Result<T>) -> Result<T> {
     let cluster = Cluster::shared(1).await?;
     cluster.load_image(&image::torch().await?).await?;
     let access = Access {
@@ -63,12 +70,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         kubeconfig: cluster.kubeconfig(),
     };
     let namespace = access.namespace("bench").await?;
-    let measured = measure(&namespace, &args).await;
+    let measured = measure(&namespace).await;
     if measured.is_err() {
         eprintln!("{}", namespace.dump().await);
     }
     namespace.delete().await?;
-    write("ddp", &measured?)
+    measured
 }
 
 async fn measure(namespace: &Namespace, args: &Args) -> Result<Value> {

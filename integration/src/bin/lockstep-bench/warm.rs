@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use lockstep_integration::cluster::Cluster;
-use lockstep_integration::harness::{Access, Namespace, stopwatch};
-use lockstep_integration::image;
+use lockstep_integration::harness::{Namespace, stopwatch};
 use lockstep_integration::progress::Progress;
 use serde_json::{Value, json};
 
+use crate::ddp::in_namespace;
 use crate::ddp::job::{Restart, Training, WORKERS};
 use crate::write;
 
@@ -34,22 +33,10 @@ struct Times {
     standby: Vec<Restart>,
 }
 
-/// Runs the benchmark in the shared cluster, in which the product is installed.
+/// Runs the benchmark.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let cluster = Cluster::shared(1).await?;
-    cluster.load_image(&image::torch().await?).await?;
-    let access = Access {
-        client: cluster.client().await?,
-        kubectl: cluster.tools().path("kubectl")?.to_owned(),
-        kubeconfig: cluster.kubeconfig(),
-    };
-    let namespace = access.namespace("bench").await?;
-    let measured = measure(&namespace, &args).await;
-    if measured.is_err() {
-        eprintln!("{}", namespace.dump().await);
-    }
-    namespace.delete().await?;
-    write("warm", &results(&measured?))
+    let times = in_namespace(async |namespace| measure(namespace, &args).await).await?;
+    write("warm", &results(&times))
 }
 
 async fn measure(namespace: &Namespace, args: &Args) -> Result<Times> {
