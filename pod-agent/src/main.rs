@@ -33,8 +33,9 @@ const NAME: &str = "lockstep-pod-agent";
 const UNUSABLE: u8 = 125;
 
 fn main() -> ExitCode {
-    if shim::is_called(std::env::args_os().next().as_deref()) {
-        return shim::run();
+    let called = sys::called().unwrap_or_default();
+    if shim::is_called(&called) {
+        return shim::run(&called);
     }
     let args = match parse(std::env::args_os().skip(1)) {
         Ok(Invocation::Run(args)) => args,

@@ -1,4 +1,6 @@
-//! What the worker starts as the interpreter of a rank: this program, called by the name `python`.
+//! What the worker starts as the interpreter of a rank: this program, called by the name `python`
+//! that the hook has, or by one of those that are first in the PATH of a worker that is no Python
+//! itself.
 //!
 //! It asks the agent for a standby. If there is one, the standby is the rank, and this process
 //! stands in for it: it passes signals on, and ends as the rank ends. Else it becomes the rank
@@ -16,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::standby::wire::{self, Answer, Call};
-use crate::standby::{self, SHIM, SOCKET, inherited};
+use crate::standby::{self, SHIM, SOCKET, inherited, names};
 use crate::sys::{self, Interest, Mask, Signals};
 use crate::target::Exit;
 use crate::worker;
@@ -25,6 +27,8 @@ use crate::worker;
 const CALLED: &str = "PYTHON_EXEC";
 /// The interpreter that they would have started.
 const PYTHON: &str = "LOCKSTEP_PYTHON_EXEC";
+/// Where programs are looked up.
+const PATH: &str = "PATH";
 /// Longest answer of the agent.
 const MAX_ANSWER: usize = 64;
 
@@ -32,29 +36,24 @@ const MAX_ANSWER: usize = 64;
 struct Rank {
     python: OsString,
     args: Vec<OsString>,
+    /// The PATH that it has, if that is another than this process has.
+    path: Option<OsString>,
     /// The folder of the hook.
     folder: PathBuf,
 }
 
-/// True if this program is called as the interpreter of a rank.
-pub(crate) fn is_called(name: Option<&OsStr>) -> bool {
-    name.is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(SHIM)))
+/// True if this program is called as the interpreter of a rank, by this path.
+pub(crate) fn is_called(path: &Path) -> bool {
+    path.file_name() == Some(OsStr::new(SHIM)) || names::called(path).is_some()
 }
 
 /// Runs the rank. Returns only if that is impossible, or with the rank's exit code.
-pub(crate) fn run() -> ExitCode {
-    let mut args = env::args_os();
-    let called = args.next().map(PathBuf::from).unwrap_or_default();
-    let Some(python) = env::var_os(PYTHON) else {
+pub(crate) fn run(called: &Path) -> ExitCode {
+    let Some(rank) = Rank::called_by(called) else {
         worker::say(&format!(
             "{PYTHON} is not set: it names the interpreter of a rank"
         ));
         return ExitCode::from(127);
-    };
-    let rank = Rank {
-        python,
-        args: args.collect(),
-        folder: called.parent().map(Path::to_owned).unwrap_or_default(),
     };
     let call = rank.call();
     let Ok(signals) = Signals::block() else {
@@ -72,6 +71,26 @@ pub(crate) fn run() -> ExitCode {
 }
 
 impl Rank {
+    /// What is to be run if this program is called by this path. None if nothing says so.
+    fn called_by(called: &Path) -> Option<Self> {
+        let args = env::args_os().skip(1).collect();
+        if let (Some(name), Some(hook)) = (names::called(called), names::hook(called)) {
+            let path = env::var_os("PATH").unwrap_or_default();
+            return Some(Self {
+                python: name.to_owned(),
+                args,
+                path: Some(names::without(&path, called)),
+                folder: hook.to_owned(),
+            });
+        }
+        Some(Self {
+            python: env::var_os(PYTHON)?,
+            args,
+            path: None,
+            folder: called.parent().map(Path::to_owned).unwrap_or_default(),
+        })
+    }
+
     /// What to ask the agent for. None if a standby would not be the same.
     fn call(&self) -> Option<Call> {
         if !inherited::only_streams() {
@@ -85,10 +104,23 @@ impl Rank {
             inherited: inherited::own()?,
             folder: env::current_dir().ok()?.into(),
             command,
-            environment: env::vars_os()
-                .filter(|(name, _)| name != CALLED && name != PYTHON)
-                .collect(),
+            environment: self.environment().collect(),
         })
+    }
+
+    /// The variables that it has.
+    fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        // Of a wrapper, they are its own.
+        let ours = self.path.is_none();
+        let path = self.path.clone().map(|path| (OsString::from(PATH), path));
+        let own = move |name: &OsString| {
+            if ours {
+                name != CALLED && name != PYTHON
+            } else {
+                name != PATH
+            }
+        };
+        env::vars_os().filter(move |(name, _)| own(name)).chain(path)
     }
 
     /// Calls the agent, and waits for its answer: it may take until a standby has refused.
@@ -106,7 +138,8 @@ impl Rank {
     /// Becomes the interpreter. With a list, that notes there what it imports.
     fn run_here(&self, mask: Option<Mask>, list: Option<OwnedFd>) -> ExitCode {
         let mut command = Command::new(&self.python);
-        command.args(&self.args).env_remove(CALLED).env_remove(PYTHON);
+        // A name without a folder is looked up in the PATH that the command has.
+        command.args(&self.args).env_clear().envs(self.environment());
         if let Some(mask) = mask {
             sys::hand_over(&mut command, mask, false);
         }
@@ -183,12 +216,16 @@ mod tests {
 
     #[test]
     fn it_is_called_by_its_name() {
-        for name in ["python", "/.lockstep/standby/hook/python"] {
-            assert!(is_called(Some(OsStr::new(name))), "{name}");
+        for name in [
+            "python",
+            "/.lockstep/standby/hook/python",
+            "/.lockstep/standby/hook/path/python3",
+            "/hook/path/torchrun",
+        ] {
+            assert!(is_called(Path::new(name)), "{name}");
         }
         for name in ["", "python3", "/x/lockstep-pod-agent", "/python/agent"] {
-            assert!(!is_called(Some(OsStr::new(name))), "{name}");
+            assert!(!is_called(Path::new(name)), "{name}");
         }
-        assert!(!is_called(None));
     }
 }

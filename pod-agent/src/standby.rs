@@ -17,6 +17,7 @@ mod kinds;
 mod log;
 mod look;
 mod memory;
+pub(crate) mod names;
 mod own;
 mod process;
 mod ranks;
@@ -34,7 +35,7 @@ use crate::sys::{self, Interest, Mask, Watched};
 use crate::target::{Exit, Input, Standbys as Summary};
 use crate::worker;
 
-use files::{Folder, List, Mode};
+use files::Mode;
 use log::Log;
 use memory::Memory;
 use process::{Fault, Process, State};
@@ -58,7 +59,7 @@ const ENDED: &str = "all processes of the container are being ended";
 #[derive(Debug)]
 pub(crate) struct Standbys {
     /// Where the hook is; the reason if there can be no standbys.
-    folder: Result<(Folder, List), String>,
+    folder: Result<own::Prepared, String>,
     command: Vec<OsString>,
     memory: Memory,
     watched: Option<Watched>,
@@ -107,7 +108,7 @@ impl Standbys {
             worker::say(&format!("no standbys: {reason}"));
         }
         let ranks = match (&folder, &watched) {
-            (Ok((folder, _)), Some(watched)) => Ranks::open(folder, watched).ok(),
+            (Ok((folder, ..)), Some(watched)) => Ranks::open(folder, watched).ok(),
             _ => None,
         };
         Self {
@@ -128,17 +129,28 @@ impl Standbys {
         }
     }
 
-    /// True if there can be standbys.
+    /// True if there can be one of the worker itself.
     pub(crate) fn are_possible(&self) -> bool {
-        self.folder.is_ok() && self.watched.is_some() && !self.hopeless
+        matches!(&self.folder, Ok((.., None))) && self.watched.is_some() && !self.hopeless
     }
 
-    /// Makes a worker that starts cold note what it imports.
+    /// True if there can be some of Python that the worker starts, and none of the worker itself.
+    pub(crate) fn are_of_ranks(&self) -> bool {
+        matches!(&self.folder, Ok((.., Some(_)))) && self.ranks.is_some()
+    }
+
+    /// Makes a worker that starts cold note what it imports, or start Python through the agent.
     pub(crate) fn learn(&self, worker: &mut Command) {
-        if let Ok((folder, list)) = &self.folder {
-            let before = env::var_os(PYTHONPATH);
-            worker.envs(folder.variables(Mode::Run, list, before.as_deref()));
-            sys::keep_open(worker, list.fd());
+        match &self.folder {
+            Ok((folder, list, None)) => {
+                let before = env::var_os(PYTHONPATH);
+                worker.envs(folder.variables(Mode::Run, list, before.as_deref()));
+                sys::keep_open(worker, list.fd());
+            }
+            Ok((.., Some(wrapper))) if self.ranks.is_some() => {
+                worker.env("PATH", &wrapper.path);
+            }
+            Ok(_) | Err(_) => {}
         }
     }
 
@@ -174,7 +186,7 @@ impl Standbys {
     /// Serves the processes that the worker starts through the agent. `running`: it runs, and is
     /// not being stopped.
     pub(crate) fn serve(&mut self, now: Duration, running: bool) -> Vec<Input> {
-        let (Ok((folder, _)), Some(watched), Some(ranks)) = (&self.folder, &self.watched, &mut self.ranks)
+        let (Ok((folder, ..)), Some(watched), Some(ranks)) = (&self.folder, &self.watched, &mut self.ranks)
         else {
             return Vec::new();
         };
@@ -198,7 +210,7 @@ impl Standbys {
         if let Some(ranks) = &mut self.ranks {
             ranks.warm(now);
         }
-        if self.process.is_some() {
+        if self.process.is_some() || self.are_of_ranks() {
             return None;
         }
         if self.hopeless {
@@ -359,6 +371,12 @@ impl Standbys {
         }
         if let Some(ranks) = &self.ranks {
             ranks.add_to(&mut summary);
+        }
+        if let Ok((.., Some(wrapper))) = &self.folder
+            && summary.wanted == 0
+            && summary.reason.is_empty()
+        {
+            summary.reason = format!("{} has not started Python by its name", wrapper.name);
         }
         if self.reported.as_ref() == Some(&summary) {
             return None;

@@ -83,6 +83,8 @@ impl Supervisor {
         let mut machine = Machine::new(moment(started)).with_termination_grace(args.termination_grace);
         if standbys.are_possible() {
             machine = machine.with_standby();
+        } else if standbys.are_of_ranks() {
+            machine = machine.with_standbys_of_ranks();
         }
         Ok(Self {
             machine,

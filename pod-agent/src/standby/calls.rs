@@ -120,7 +120,7 @@ impl Ranks {
             }
             Stage::Running { kind, pid, leads, .. } => {
                 let _ = sys::kill(if leads { -pid } else { pid }, libc::SIGKILL);
-                self.kinds.ended(kind);
+                self.kinds.ended(kind, self.warmed.is_some());
             }
             Stage::Open | Stage::Refused(_) | Stage::Over => {}
         }
@@ -143,7 +143,9 @@ impl Ranks {
 
     /// None if such ranks can have no standbys.
     fn kind_of(&mut self, call: &Call) -> Option<u32> {
-        command::recognise(&call.command, &self.path).ok()?;
+        let path = call.environment.get(OsStr::new("PATH"));
+        let path = path.map_or(OsStr::new(""), OsString::as_os_str);
+        command::recognise(&call.command, path).ok()?;
         let program = Program {
             command: call.command.clone(),
             folder: call.folder.clone(),
@@ -256,7 +258,7 @@ impl Ranks {
         let (gone, left): (Vec<Cold>, Vec<Cold>) = self.cold.drain(..).partition(ended);
         self.cold = left;
         for cold in gone {
-            self.kinds.ended(cold.kind);
+            self.kinds.ended(cold.kind, self.warmed.is_some());
             if let Some(kind) = self.kinds.get(cold.kind) {
                 kind.learner.take_if(|number| *number == cold.number);
             }
@@ -287,7 +289,7 @@ impl Ranks {
                     let kind = *kind;
                     caller.say(Answer::Ended(exit), None);
                     caller.stage = Stage::Over;
-                    self.kinds.ended(kind);
+                    self.kinds.ended(kind, self.warmed.is_some());
                     return true;
                 }
                 _ => {}

@@ -43,6 +43,11 @@ pub(crate) fn recognise(command: &[OsString], path: &OsStr) -> Result<(), NotPyt
     check_options(&words)
 }
 
+/// True if `name` is in `path`, and starts a Python that can have standbys.
+pub(super) fn is_there(name: &OsStr, path: &OsStr) -> bool {
+    find(name, path).is_some() && recognise(&[name.to_owned()], path).is_ok()
+}
+
 /// A script by the name of Python, such as pyenv's, runs commands of its own before the
 /// interpreter. These would be run ahead, and in any Python that they call, the hook.
 fn check_program(program: &OsStr, path: &OsStr) -> Result<(), NotPython> {

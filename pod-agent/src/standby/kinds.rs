@@ -52,7 +52,8 @@ pub(super) struct Kind {
     /// The rank that notes what it imports now: one at a time.
     pub(super) learner: Option<u64>,
     running: usize,
-    /// Most that ran at once in this attempt.
+    /// Most that ran at once in this attempt. What has ended before the worker was up does not
+    /// count: scripts run other things first.
     most: usize,
     /// Another standby would fare no better.
     hopeless: bool,
@@ -126,9 +127,13 @@ impl Kinds {
         }
     }
 
-    pub(super) fn ended(&mut self, id: u32) {
+    /// One has ended; `up`: the worker was up by then.
+    pub(super) fn ended(&mut self, id: u32, up: bool) {
         if let Some(kind) = self.get(id) {
             kind.running = kind.running.saturating_sub(1);
+            if kind.running == 0 && !up {
+                kind.most = 0;
+            }
         }
     }
 
@@ -219,10 +224,17 @@ mod tests {
             assert_eq!(admit(&mut kinds, "a"), one);
             kinds.started(one);
             kinds.started(one);
-            kinds.ended(one);
-            kinds.ended(one);
+            kinds.started(one);
+            for _ in 0..3 {
+                kinds.ended(one, false);
+            }
+            assert_eq!(kinds.wanted(one), 0, "they ended before the worker was up");
         }
+        kinds.started(one);
+        kinds.started(one);
+        kinds.ended(one, false);
         kinds.started(two);
+        kinds.ended(two, true);
         assert_eq!(
             (kinds.wanted(one), kinds.wanted(two), kinds.all_wanted()),
             (2, 1, 3)

@@ -8,32 +8,55 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::command;
+use super::command::{self, NotPython};
 use super::files::{Folder, List, Mode, PYTHONPATH};
 use super::memory::resident_kib;
+use super::names;
 use super::process::Process;
 use super::{FIRST_GUESS_KIB, Standbys};
 use crate::sys::{self, Mask};
 use crate::worker;
 
+/// A command that is no Python, but may start some.
+#[derive(Debug)]
+pub(super) struct Wrapper {
+    /// How it is called, for people.
+    pub(super) name: String,
+    /// Its PATH: [`names`] come first.
+    pub(super) path: OsString,
+}
+
+/// What a worker needs that can have standbys.
+pub(super) type Prepared = (Folder, List, Option<Wrapper>);
+
 /// The hook and the list of modules of a worker that can have standbys, or why it cannot.
-pub(super) fn prepare(dir: &Path, command: &[OsString]) -> Result<(Folder, List), String> {
+pub(super) fn prepare(dir: &Path, command: &[OsString]) -> Result<Prepared, String> {
     let path = env::var_os("PATH").unwrap_or_default();
-    command::recognise(command, &path).map_err(|error| error.to_string())?;
+    let wrapper = match command::recognise(command, &path) {
+        Ok(()) => None,
+        Err(NotPython::Other(name)) => Some(name),
+        Err(error) => return Err(error.to_string()),
+    };
     if io::IsTerminal::is_terminal(&io::stdin()) {
         return Err("the worker reads a terminal".to_owned());
     }
     let refused = |error: io::Error| format!("cannot write to {}: {error}", dir.display());
     let folder = Folder::create(dir).map_err(refused)?;
     let list = List::new().map_err(|error| format!("cannot share memory: {error}"))?;
-    Ok((folder, list))
+    let Some(name) = wrapper else {
+        return Ok((folder, list, None));
+    };
+    match names::create(folder.path(), &path).map_err(refused)? {
+        Some(path) => Ok((folder, list, Some(Wrapper { name, path }))),
+        None => Err(NotPython::Other(name).to_string()),
+    }
 }
 
 impl Standbys {
     /// Says why no standby can be started now.
     pub(super) fn may_warm(&self, worker: Option<i32>) -> Result<(), String> {
         // An interpreter that does not load the hook would run the program at once.
-        if !self.folder.as_ref().is_ok_and(|(_, list)| list.is_begun()) {
+        if !self.folder.as_ref().is_ok_and(|(_, list, _)| list.is_begun()) {
             return Err("the program has not loaded the hook for standbys".to_owned());
         }
         let guess = || worker.map_or(FIRST_GUESS_KIB, resident_kib).min(FIRST_GUESS_KIB);
@@ -46,7 +69,7 @@ impl Standbys {
     }
 
     fn try_spawn(&self, mask: Mask) -> io::Result<Process> {
-        let (Ok((folder, list)), Some(watched), Some((program, args))) =
+        let (Ok((folder, list, None)), Some(watched), Some((program, args))) =
             (&self.folder, &self.watched, self.command.split_first())
         else {
             return Err(io::ErrorKind::Unsupported.into());

@@ -13,7 +13,6 @@
 //! - Nothing is released while the worker is being stopped, or for a caller that has gone.
 
 use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -41,8 +40,6 @@ pub(super) struct Ranks {
     pub(super) listener: UnixListener,
     /// What the agent has inherited, and so its standbys.
     pub(super) inherited: String,
-    /// Where programs are looked up.
-    pub(super) path: OsString,
     pub(super) kinds: Kinds,
     pub(super) waiting: Vec<Waiting>,
     pub(super) callers: Vec<Caller>,
@@ -153,7 +150,6 @@ impl Ranks {
         Ok(Self {
             listener,
             inherited,
-            path: env::var_os("PATH").unwrap_or_default(),
             kinds: Kinds::default(),
             waiting: Vec::new(),
             callers: Vec::new(),

@@ -1,9 +1,12 @@
 //! System calls of a process that stands in for another.
 
+use std::ffi::{CStr, OsStr};
 use std::fs::OpenOptions;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use super::{Mask, check, kill};
@@ -18,6 +21,17 @@ impl Mask {
             Self(set.assume_init())
         }
     }
+}
+
+/// The path by which the kernel found this program: it is not what the caller says in `argv[0]`.
+pub(crate) fn called() -> Option<PathBuf> {
+    // SAFETY: the kernel puts a string that ends with zero there, or the answer is zero; it lives
+    // as long as the process.
+    let path = unsafe {
+        let address = libc::getauxval(libc::AT_EXECFN) as *const libc::c_char;
+        (!address.is_null()).then(|| CStr::from_ptr(address))
+    };
+    path.map(|path| OsStr::from_bytes(path.to_bytes()).into())
 }
 
 /// Lets the command inherit no descriptor of this process but the standard streams, and those that

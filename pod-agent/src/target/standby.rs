@@ -28,6 +28,8 @@ pub(super) const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration
 pub(super) struct Standby {
     /// False for a worker that asks for none, or cannot have one.
     wanted: bool,
+    /// Only processes that the worker starts through the agent have standbys.
+    of_ranks: bool,
     state: State,
     /// From when on the running worker counts as up, if that is known.
     up_at: Option<Duration>,
@@ -125,7 +127,19 @@ impl Machine {
         self
     }
 
+    /// The same agent for a worker that is started cold, but starts processes that can have
+    /// standbys.
+    #[must_use]
+    pub fn with_standbys_of_ranks(mut self) -> Self {
+        (self.standby.wanted, self.standby.of_ranks) = (true, true);
+        self
+    }
+
     pub(super) fn start_from_standby_or_cold(&mut self, now: Moment, todo: &mut Vec<Action>) {
+        if self.standby.of_ranks {
+            // Nothing is heard of them here. They are asked for once in each attempt.
+            self.standby.state = State::None;
+        }
         let source = match self.standby.state {
             State::Ready => Source::Standby,
             State::Warming if mutant!(ReleaseWarmingStandby) => Source::Standby,
@@ -151,7 +165,9 @@ impl Machine {
             Source::Cold => Duration::ZERO,
             Source::Standby => self.standby.ahead,
         };
-        self.count_start(source, ahead);
+        if !self.standby.of_ranks {
+            self.count_start(source, ahead);
+        }
         let mut generation = self.status.generation;
         if source == Source::Standby && mutant!(ReleaseStandbyAsBefore) {
             generation.0 = generation.0.saturating_sub(1);

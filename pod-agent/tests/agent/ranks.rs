@@ -2,6 +2,7 @@
 
 mod starts;
 mod storm;
+mod wrappers;
 
 use std::fs;
 
@@ -17,6 +18,8 @@ const PYTHON: &str = "/usr/bin/python3";
 struct Job {
     rig: Rig,
     daemon: Daemon,
+    /// What was last heard of the agent.
+    last: State,
     attempt: u64,
     orders: u32,
 }
@@ -52,13 +55,17 @@ impl Job {
         let dir = tempfile::tempdir().expect("tempdir");
         fs::write(dir.path().join("torchrun"), include_str!("ranks/torchrun.py")).expect("torchrun");
         fs::write(dir.path().join("rank.py"), include_str!("ranks/rank.py")).expect("rank.py");
-        let rig = setup.with_heartbeat().start_in(dir);
+        Self::begin(setup.with_heartbeat().start_in(dir))
+    }
+
+    fn begin(rig: Rig) -> Self {
         let mut daemon = rig.accept();
         daemon.send(asked(first()));
-        daemon.until(Phase::Running, 0);
+        let last = daemon.until(Phase::Running, 0);
         Self {
             rig,
             daemon,
+            last,
             attempt: 0,
             orders: 0,
         }
@@ -81,17 +88,12 @@ impl Job {
         job
     }
 
-    /// The next state that is as wanted.
+    /// The state, once it is as wanted.
     fn state(&mut self, wanted: impl Fn(&State) -> bool) -> State {
-        loop {
-            let state = self.daemon.state().expect("a state");
-            if std::env::var_os("DBG").is_some() {
-                eprintln!("{:?} {:?} {:?}", state.starts, state.standbys, state.heartbeat());
-            }
-            if wanted(&state) {
-                return state;
-            }
+        while !wanted(&self.last) {
+            self.last = self.daemon.state().expect("a state");
         }
+        self.last.clone()
     }
 
     fn await_standbys(&mut self, count: u32) -> State {
@@ -114,7 +116,7 @@ impl Job {
             grace_ms,
             ..release(self.attempt)
         }));
-        self.daemon.until(Phase::Running, self.attempt);
+        self.last = self.daemon.until(Phase::Running, self.attempt);
         parked.starts.map_or(0, |starts| starts.standby)
     }
 
@@ -366,9 +368,10 @@ tell('code.%s.0' % attempt, process.wait())
         assert_eq!(job.read("code", 0), "0", "{way}");
     };
     three_ways(1, false, check);
-    // A kind that ran at the same time as another has a standby of its own.
+    // What runs once the worker is up has a standby, too.
     let mut job = Job::start(Way::Hooked, 1, false);
     job.await_up(1);
+    job.await_standbys(2);
     check(&mut job, "hooked");
     job.await_standbys(3);
     job.restart();

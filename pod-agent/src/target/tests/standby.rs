@@ -300,3 +300,39 @@ fn what_waits_and_what_the_worker_starts_are_reported() {
     });
     assert_eq!(starts(&bench), (1, 1, AHEAD));
 }
+
+/// A script itself is started cold each time. What it starts through the agent counts.
+#[test]
+fn a_worker_that_only_starts_others_asks_for_their_standbys_once_in_each_attempt() {
+    let mut bench = Bench::fresh();
+    bench.machine = bench.machine.with_standbys_of_ranks();
+    bench.step(Input::Target(Target {
+        start_fresh: true,
+        ..released(3)
+    }));
+    bench.step(Input::Started);
+    assert_eq!(starts(&bench), (0, 0, Duration::ZERO));
+    for _ in 0..2 {
+        bench.now += SETTLED;
+        assert_eq!(bench.acts(Input::Tick), [Action::Warm]);
+        bench.now += SETTLED;
+        assert_eq!(bench.acts(Input::Tick), []);
+        bench.step(Input::RankStarted {
+            source: Source::Standby,
+            ahead: AHEAD,
+        });
+        assert_eq!(starts(&bench), (1, 0, AHEAD));
+        let generation = bench.machine.status().generation.0 + 1;
+        bench.step(Input::WorkerExited(Exit::Signal(9)));
+        bench.step(Input::TreeEmpty);
+        bench.step(Input::Target(stopped(generation)));
+        let acts = bench.acts(Input::Target(released(generation)));
+        let cold = Action::Start {
+            generation: Generation(generation),
+            source: Source::Cold,
+        };
+        assert!(acts.contains(&cold), "{acts:?}");
+        assert_eq!(starts(&bench), (0, 0, Duration::ZERO));
+        bench.step(Input::Started);
+    }
+}

@@ -55,6 +55,8 @@ seen = {
 tell("saw." + NAME, json.dumps(seen, sort_keys=True))
 tell("pid." + NAME, "%d %d" % (os.getpid(), AHEAD))
 tell("up." + NAME, "")
+if "BEATS" in os.environ:
+    os.utime(os.environ["LOCKSTEP_HEARTBEAT"])
 done = 0
 while True:
     order = "rank.%s" % NAME

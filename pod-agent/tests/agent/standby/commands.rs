@@ -3,9 +3,9 @@
 use super::*;
 
 /// Starts a worker that writes its environment to `told.0`; returns why it has no standby.
-fn reason_of(worker: &[&str]) -> (Worker, String) {
+fn reason_of(worker: &[&str], wrapper: &[&str]) -> (Worker, String) {
     let mut worker = Program::new("tell(variables=sorted(os.environ))\nbeat()\nsignal.pause()")
-        .start_as(worker, |setup| setup);
+        .start_as(worker, |setup| setup.under(wrapper));
     let state = worker.when("a reason", |state| state.standbys.is_some());
     let standbys = state.standbys.expect("standbys");
     assert_eq!((standbys.wanted, standbys.ready), (0, 0));
@@ -23,9 +23,10 @@ fn reason_of(worker: &[&str]) -> (Worker, String) {
 
 #[test]
 fn other_programs_than_python_have_no_standby() {
-    let shell =
-        "env > new; mv new told.$LOCKSTEP_RESTART_ATTEMPT; touch $LOCKSTEP_HEARTBEAT; exec sleep 1000";
-    let (mut worker, reason) = reason_of(&["/bin/sh", "-c", shell]);
+    let shell = "PATH=/usr/bin:/bin; env > new; mv new told.$LOCKSTEP_RESTART_ATTEMPT
+touch $LOCKSTEP_HEARTBEAT; exec sleep 1000";
+    // There is no Python by the name of one that it could start.
+    let (mut worker, reason) = reason_of(&["/bin/sh", "-c", shell], &["env", "PATH=/missing"]);
     assert_eq!(reason, "the command is not started by Python: /bin/sh");
     worker.stop();
     assert_eq!(worker.rig.others(), []);
@@ -35,7 +36,7 @@ fn other_programs_than_python_have_no_standby() {
 
 #[test]
 fn an_interpreter_that_ignores_its_environment_has_no_standby() {
-    let (mut worker, reason) = reason_of(&["venv/bin/python3", "-uE", "train.py"]);
+    let (mut worker, reason) = reason_of(&["venv/bin/python3", "-uE", "train.py"], &[]);
     assert_eq!(reason, "option -E of the interpreter excludes standbys");
     worker.stop();
     worker.order(release(1));
