@@ -241,7 +241,14 @@ ray-test: test-programs ## Run the tests of RayClusters, RayJobs and RayCronJobs
 
 .PHONY: node-test
 node-test: export LOCKSTEP_PROGRAMS := checked
+node-test: export LOCKSTEP_TEST_NODES := 1
 node-test: test-programs ## Run the tests on a real node
+	$(RUN_TESTS) --test node
+
+.PHONY: nodes-test
+nodes-test: export LOCKSTEP_PROGRAMS := checked
+nodes-test: export LOCKSTEP_TEST_NODES := 3
+nodes-test: test-programs ## Run the tests on three real nodes, in a cluster of their own
 	$(RUN_TESTS) --test node
 
 .PHONY: soak

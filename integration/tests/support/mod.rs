@@ -104,13 +104,23 @@ impl Shared {
     }
 }
 
+/// Runs only the suites whose cluster has so many nodes.
+const NODES: &str = "LOCKSTEP_TEST_NODES";
+
 /// The whole run.
 pub(crate) fn run(suites: Vec<Suite>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
+    let nodes = std::env::var(NODES).ok();
     let runtime = Arc::new(Runtime::new().expect("a runtime"));
     let mut ok = true;
     for suite in suites {
+        if nodes
+            .as_ref()
+            .is_some_and(|nodes| *nodes != suite.nodes.to_string())
+        {
+            continue;
+        }
         ok &= run_suite(suite, &arguments, &runtime);
     }
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
