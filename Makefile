@@ -252,7 +252,7 @@ nodes-test: test-programs ## Run the tests on three real nodes, in a cluster of 
 	$(RUN_TESTS) --test node
 
 .PHONY: soak
-soak: soak-simulation soak-node soak-ray soak-gang ## All of these
+soak: soak-simulation soak-node soak-ray soak-gang soak-warm ## All of these
 
 .PHONY: soak-simulation
 soak-simulation: deps ## Simulate the restart protocol and try its properties for longer (SEEDS=1000000 CASES=50000)
@@ -270,6 +270,10 @@ soak-ray: binaries ## Have a RayCronJob start jobs on real Ray, which takes minu
 .PHONY: soak-gang
 soak-gang: deps ## Start 100 gangs all at once and one after another, with a real scheduler, and compare how they use the nodes
 	LOCKSTEP_SOAK_GANG=1 $(CARGO) test --locked $(TESTED) --test gang -- one_by_one::
+
+.PHONY: soak-warm
+soak-warm: deps ## Restart workers and ranks from standbys, while processes are killed at any moment (RESTARTS=1000)
+	LOCKSTEP_SOAK_RESTARTS=$(RESTARTS) LOCKSTEP_SOAK_SEEDS=50 $(CARGO) test --locked -p lockstep-pod-agent --test agent -- often:: storm::
 
 .PHONY: deny
 deny: ## Check licences and sources of dependencies, and advisories where their database can be reached

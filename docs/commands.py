@@ -57,6 +57,7 @@ BY_HAND = {
     "reference": "make docs",
     "soak": "make node-test",
     "soak-gang": "make gang-test",
+    "soak-warm": "make unit",
     "soak-node": "make node-test",
 }
 # Commands that end at a kubelet, and how they say so.

@@ -185,6 +185,8 @@ fn restarts_are_a_table_and_say_what_is_not_known() {
         took_ms,
         workers: took_ms.map(|_| 4),
         replaced_pods: Some(0),
+        from_standbys: None,
+        ahead_millis: None,
         cause: "a restart was requested".into(),
         phases: None,
         source: "event",
@@ -354,6 +356,8 @@ fn phases_lie_on_one_scale() {
         took_ms: 40.0,
         workers: Some(4),
         replaced_pods: Some(1),
+        from_standbys: Some(3),
+        ahead_millis: Some(1200),
         cause: "the pod was lost".into(),
         phases: vec![
             span("detect", 0.0, 0.1),
@@ -366,7 +370,7 @@ fn phases_lie_on_one_scale() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[0],
-        "team/ring  generation 2  took 40.0 ms  by Pod  4 workers  1 in a new pod  failure at 2026-03-01T03:00:00.000Z"
+        "team/ring  generation 2  took 40.0 ms  by Pod  4 workers  1 in a new pod  3 from standbys (1200.0 ms ahead)  failure at 2026-03-01T03:00:00.000Z"
     );
     assert_eq!(lines[1], "  the pod was lost");
     assert!(lines[3].starts_with(&format!("detect  {} ", bar(0, 1))), "{text}");

@@ -55,6 +55,10 @@ pub(crate) struct Entry {
     /// The number of restarted workers, and how many of them are in a new pod.
     pub(crate) workers: Option<u32>,
     pub(crate) replaced_pods: Option<u32>,
+    /// How many of them began from a standby, and the most CPU time in ms of imports that one had
+    /// done before.
+    pub(crate) from_standbys: Option<u32>,
+    pub(crate) ahead_millis: Option<u32>,
     /// Why, in a sentence.
     pub(crate) cause: String,
     /// When each phase was reached, in milliseconds after the failure.
@@ -95,6 +99,8 @@ struct TimelineAnnotation {
     running_at: i64,
     workers: Option<u32>,
     replaced_pods: Option<u32>,
+    from_standbys: Option<u32>,
+    ahead_millis: Option<u32>,
 }
 
 impl TimelineAnnotation {
@@ -206,6 +212,8 @@ fn entry(event: &Event) -> Option<Entry> {
             took_ms: None,
             workers: None,
             replaced_pods: None,
+            from_standbys: None,
+            ahead_millis: None,
             cause: note,
             phases: None,
             source: EVENT,
@@ -220,6 +228,8 @@ fn entry(event: &Event) -> Option<Entry> {
         took_ms: phases.running,
         workers: timeline.workers,
         replaced_pods: timeline.replaced_pods,
+        from_standbys: timeline.from_standbys,
+        ahead_millis: timeline.ahead_millis,
         cause: cause(&note).to_owned(),
         phases: Some(phases),
         level: timeline.level,
@@ -305,6 +315,8 @@ fn unreported(
         took_ms: None,
         workers: None,
         replaced_pods: None,
+        from_standbys: None,
+        ahead_millis: None,
         cause: why(status),
         phases: None,
         source: STATUS,

@@ -28,6 +28,10 @@ pub(crate) struct Timeline {
     /// The number of restarted workers, and how many of them are in a new pod.
     pub(crate) workers: Option<u32>,
     pub(crate) replaced_pods: Option<u32>,
+    /// How many of them began from a standby, and the most CPU time in ms of imports that one had
+    /// done before.
+    pub(crate) from_standbys: Option<u32>,
+    pub(crate) ahead_millis: Option<u32>,
     /// The cause, in a sentence.
     pub(crate) cause: String,
     /// Its phases, some of which overlap.
@@ -98,6 +102,8 @@ pub(crate) fn timeline(history: &History, generation: Option<u64>) -> Result<Tim
         took_ms,
         workers: entry.workers,
         replaced_pods: entry.replaced_pods,
+        from_standbys: entry.from_standbys,
+        ahead_millis: entry.ahead_millis,
         cause: entry.cause.clone(),
         phases: spans(phases),
     })

@@ -78,6 +78,9 @@ async fn a_python_worker_restarts_from_its_standby(scene: Scene) -> Result<()> {
         group.status_has("/inPlaceRestart/restarts", attempt).await?;
         group.status_has("/inPlaceRestart/level", "Process").await?;
     }
+    let event = group.event("RestartedInPlace").await?;
+    let note = event.message.unwrap_or_default();
+    ensure!(note.contains("2 workers (2 from standbys) in place"), "{note}");
     ensure!(names(&group, 2).await? == pods, "pods are new");
     Ok(())
 }

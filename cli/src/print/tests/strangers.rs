@@ -70,6 +70,8 @@ fn in_a_history_and_a_timeline() {
             took_ms: Some(9.2e12),
             workers: Some(u32::MAX),
             replaced_pods: Some(1),
+            from_standbys: None,
+            ahead_millis: None,
             cause: forged(),
             phases: None,
             source: "event",
@@ -88,6 +90,8 @@ fn in_a_history_and_a_timeline() {
         took_ms: 1.0,
         workers: None,
         replaced_pods: None,
+        from_standbys: None,
+        ahead_millis: None,
         cause: forged(),
         phases: Vec::new(),
     };

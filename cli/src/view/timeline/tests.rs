@@ -10,6 +10,8 @@ fn entry(generation: u64, phases: Option<Phases>) -> Entry {
         took_ms: phases.as_ref().and_then(|phases| phases.running),
         workers: Some(4),
         replaced_pods: Some(0),
+        from_standbys: None,
+        ahead_millis: None,
         cause: "worker a[1]/worker exited with code 3".into(),
         phases,
         source: "event",

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation, RestartLevel, Scope,
-    StepDelay, UnixNanos,
+    Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation, Report,
+    RestartLevel, Scope, StepDelay, UnixNanos,
 };
 
 /// Result of one step.
@@ -147,4 +147,20 @@ pub struct Timeline {
     pub workers: usize,
     /// How many of them run in another pod than before.
     pub replaced: usize,
+    /// How many of them began from a standby.
+    pub from_standbys: usize,
+    /// CPU time of the imports that a standby had done before its release, in milliseconds; the
+    /// most of any.
+    pub ahead_ms: u32,
+}
+
+impl Timeline {
+    /// Notes how the workers of these reports have started.
+    pub(super) fn note_starts<'a>(&mut self, reports: impl Iterator<Item = &'a Report>) {
+        let starts = reports.filter_map(|report| report.standby.as_ref()?.starts);
+        for starts in starts.filter(|starts| starts.standby > 0) {
+            self.from_standbys += 1;
+            self.ahead_ms = self.ahead_ms.max(starts.ahead_ms);
+        }
+    }
 }

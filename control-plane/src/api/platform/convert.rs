@@ -265,6 +265,7 @@ pub(super) fn restart(entry: &HistoryEntry) -> pb::Restart {
         phases: timeline.into_iter().flat_map(phases).map(since).collect(),
         workers: timeline.map_or(0, |timeline| count(timeline.workers)),
         replaced_pods: timeline.map_or(0, |timeline| count(timeline.replaced)),
+        from_standbys: timeline.map_or(0, |timeline| count(timeline.from_standbys)),
     }
 }
 

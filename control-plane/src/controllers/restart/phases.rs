@@ -24,6 +24,8 @@ pub(crate) fn phases(timeline: &Timeline) -> impl Iterator<Item = Phase> + use<>
         generation: _,
         workers: _,
         replaced: _,
+        from_standbys: _,
+        ahead_ms: _,
     } = *timeline;
     [
         ("detect", failed, detected),

@@ -65,6 +65,7 @@ fn restarted(
         KeyValue::new("lockstep.level", level.as_str()),
         KeyValue::new("lockstep.workers", integer(timeline.workers)),
         KeyValue::new("lockstep.replaced_pods", integer(timeline.replaced)),
+        KeyValue::new("lockstep.from_standbys", integer(timeline.from_standbys)),
     ]);
     let root = begin("restart", all.from, attributes);
     // A root span: no span of this process is its parent.

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use super::*;
 
-const RESTARTS: u64 = 100;
+/// How many restarts; more are worth a longer search.
+fn restarts() -> u64 {
+    let asked = std::env::var("LOCKSTEP_SOAK_RESTARTS").ok();
+    asked.map_or(100, |asked| asked.parse().expect("a number"))
+}
 
 /// Numbers that look random and are the same in each run.
 struct Numbers(u64);
@@ -32,9 +36,10 @@ fn restarts_with_standbys_that_die_lose_and_leak_nothing() {
     let descriptors = || fs::read_dir(format!("/proc/{agent}/fd")).expect("fd").count();
     worker.ready();
     let (at_first, memory) = (descriptors(), status(agent, "VmRSS:"));
+    let restarts = restarts();
     let mut numbers = Numbers(0x5eed_1234_abcd_0001);
     let (mut from_standby, mut killed) = (0, 0);
-    for _ in 0..RESTARTS {
+    for _ in 0..restarts {
         let own = worker.pid();
         // Long enough for a standby to be ready, now and then.
         let most = if numbers.below(5) == 0 { 600 } else { 80 };
@@ -56,7 +61,7 @@ fn restarts_with_standbys_that_die_lose_and_leak_nothing() {
     worker.ready();
     let now = status(agent, "VmRSS:");
     println!(
-        "{from_standby} of {RESTARTS} from a standby, {killed} killed; VmRSS {memory} kB, then {now} kB"
+        "{from_standby} of {restarts} from a standby, {killed} killed; VmRSS {memory} kB, then {now} kB"
     );
     assert!(
         from_standby >= 3 && killed >= 1,

@@ -152,6 +152,7 @@ impl Coordinator {
             .max()
             .unwrap_or(now);
         timeline.workers = running.len();
+        timeline.note_starts(running.iter().map(|(_, report)| *report));
         let cause = self
             .cause
             .clone()

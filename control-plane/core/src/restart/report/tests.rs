@@ -1,5 +1,5 @@
 use super::*;
-use crate::restart::{Standbys, Starts};
+use crate::restart::{Standbys, Starts, Timeline};
 
 fn running() -> Report {
     Report {
@@ -57,4 +57,29 @@ fn what_is_only_shown_is_told_from_what_decisions_depend_on() {
     };
     assert_eq!(known.follow(&moved), Difference::Decisive);
     assert_eq!(known, moved);
+}
+
+#[test]
+fn a_restart_says_how_many_workers_began_from_standbys() {
+    let started = |standby, cold, ahead_ms| Report {
+        standby: Some(Arc::new(StandbyReport {
+            starts: Some(Starts {
+                standby,
+                cold,
+                ahead_ms,
+            }),
+            standbys: None,
+        })),
+        ..running()
+    };
+    let reports = [
+        started(1, 0, 900),
+        started(0, 1, 0),
+        started(3, 1, 1200),
+        with_ready(1),
+        running(),
+    ];
+    let mut timeline = Timeline::default();
+    timeline.note_starts(reports.iter());
+    assert_eq!((timeline.from_standbys, timeline.ahead_ms), (2, 1200));
 }

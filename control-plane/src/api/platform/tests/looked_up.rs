@@ -54,6 +54,8 @@ async fn the_last_restarts_are_listed_with_their_phases() {
         running_at: UnixNanos(9_000_000),
         workers: 2,
         replaced: 1,
+        from_standbys: 1,
+        ahead_ms: 1500,
         ..Timeline::default()
     };
     post.note(
@@ -76,7 +78,7 @@ async fn the_last_restarts_are_listed_with_their_phases() {
         (one.begun_unix_nanos, one.ended_unix_nanos),
         (1_000_000, 9_000_000)
     );
-    assert_eq!((one.workers, one.replaced_pods), (2, 1));
+    assert_eq!((one.workers, one.replaced_pods, one.from_standbys), (2, 1, 1));
     assert_eq!(one.cause.as_ref().unwrap().reason, "WorkerExited");
     let phases: Vec<_> = one
         .phases

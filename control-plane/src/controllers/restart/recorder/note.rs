@@ -135,16 +135,29 @@ fn restarted(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLev
         RestartLevel::Container => "in place (by container)",
         RestartLevel::Recreate => "by recreation",
     };
-    let replaced = match timeline.replaced {
-        0 => String::new(),
-        pods => format!(" ({pods} in a new pod)"),
+    let mut which = Vec::new();
+    if timeline.replaced > 0 {
+        which.push(format!("{} in a new pod", timeline.replaced));
+    }
+    if timeline.from_standbys > 0 {
+        let plural = if timeline.from_standbys == 1 {
+            "a standby"
+        } else {
+            "standbys"
+        };
+        which.push(format!("{} from {plural}", timeline.from_standbys));
+    }
+    let which = if which.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", which.join(", "))
     };
     let workers = match scope {
         Scope::Group => format!("{} workers", timeline.workers),
         Scope::Worker => "one worker".to_owned(),
     };
     format!(
-        "Restarted {workers}{replaced} {how} to attempt {} in {:.1} ms: {}",
+        "Restarted {workers}{which} {how} to attempt {} in {:.1} ms: {}",
         timeline.generation,
         millis(timeline.running_at.0.saturating_sub(timeline.failed_at.0)),
         sentence(cause)
@@ -172,5 +185,7 @@ fn to_json(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLevel
         "runningAt": timeline.running_at.0,
         "workers": timeline.workers,
         "replacedPods": timeline.replaced,
+        "fromStandbys": timeline.from_standbys,
+        "aheadMillis": timeline.ahead_ms,
     })
 }

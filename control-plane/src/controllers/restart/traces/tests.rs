@@ -46,6 +46,8 @@ fn timeline() -> Timeline {
         running_at: at(28_000_006),
         workers: 4,
         replaced: 1,
+        from_standbys: 3,
+        ahead_ms: 1500,
     }
 }
 
@@ -131,6 +133,7 @@ async fn a_restart_is_one_trace_with_its_phases_to_the_nanosecond() {
         ("lockstep.kind", "crash"),
         ("lockstep.level", "Process"),
         ("lockstep.replaced_pods", "1"),
+        ("lockstep.from_standbys", "3"),
         ("lockstep.restarts", "2"),
         ("lockstep.scope", "group"),
         ("lockstep.workers", "4"),

@@ -119,13 +119,15 @@ impl UnderWay {
     pub(super) fn restarted(&self, incarnation: &Incarnation, report: &Report) -> Option<Announcement> {
         let begun = self.begun.as_ref()?;
         let replaced = incarnation.pod_uid != begun.pod;
+        let mut timeline = Timeline {
+            running_at: report.since,
+            replaced: usize::from(replaced),
+            ..begun.timeline
+        };
+        timeline.note_starts([report].into_iter());
         Some(Announcement::Restarted {
             scope: Scope::Worker,
-            timeline: Timeline {
-                running_at: report.since,
-                replaced: usize::from(replaced),
-                ..begun.timeline
-            },
+            timeline,
             cause: begun.cause.clone(),
             level: if replaced {
                 RestartLevel::Pod

@@ -92,6 +92,7 @@ function row(restart, drawn) {
   });
   const outcome = { Done: restart.took === null ? "done" : took(restart.took), UnderWay: "under way", Superseded: "superseded by another one" }[restart.outcome];
   const pods = restart.replacedPods ? `, ${restart.replacedPods} in a new pod` : "";
+  const standbys = restart.fromStandbys ? `, ${restart.fromStandbys} from standbys` : "";
   return html(
     "tr",
     { class: drawn ? "chosen" : null },
@@ -100,7 +101,7 @@ function row(restart, drawn) {
     html("td", { class: restart.outcome === "Done" ? "number" : null }, outcome),
     html("td", {}, restart.phases.length ? strip(restart) : ""),
     html("td", {}, [restart.level, restart.scope === "worker" ? "one worker" : ""].filter(Boolean).join(", ")),
-    html("td", { class: "number" }, restart.outcome === "Done" ? `${restart.workers}${pods}` : ""),
+    html("td", { class: "number" }, restart.outcome === "Done" ? `${restart.workers}${pods}${standbys}` : ""),
     html("td", {}, restart.cause?.message ?? ""),
   );
 }

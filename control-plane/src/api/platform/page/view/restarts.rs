@@ -29,6 +29,7 @@ struct Restart {
     took: Option<f64>,
     workers: u32,
     replaced_pods: u32,
+    from_standbys: u32,
     phases: Vec<Phase>,
 }
 
@@ -69,6 +70,7 @@ fn restart(restart: pb::Restart) -> Restart {
         begun: millis(restart.begun_unix_nanos),
         workers: restart.workers,
         replaced_pods: restart.replaced_pods,
+        from_standbys: restart.from_standbys,
         phases: restart.phases.into_iter().map(phase).collect(),
     }
 }
