@@ -136,19 +136,7 @@ impl Reconciler {
             }
             _ => None,
         };
-        let ray = match question(job) {
-            Some((name, id)) => {
-                let ray = self.dashboards.ask(Place { at, name }, &id).await;
-                // The head's sandbox may have been recreated with another address, and this address
-                // may be another pod's.
-                let session = job.status.as_ref().map_or("", |status| status.session.as_str());
-                if !matches!(&ray, Ray::Reached { session: found, .. } if found == session) {
-                    self.heads.forget(&ObjectRef::from_obj(&**job));
-                }
-                ray
-            }
-            None => Ray::Unasked,
-        };
+        let ray = self.ask(job, at).await;
         // KubeRay is looked up only while that matters.
         let open = !is_begun(job) && !job.is_claimed() && job.managed_by_another().is_none();
         let has_left_pods = cluster.is_none() && is_between(job) && self.has_pods(job, name);
@@ -172,6 +160,21 @@ impl Reconciler {
             now: Timestamp::now(),
         };
         Ok((observed, at))
+    }
+
+    /// Asks the dashboard at this address for the job's state, if there is something to ask.
+    async fn ask(&self, job: &RayJob, at: Option<SocketAddr>) -> Ray {
+        let Some((name, id)) = question(job) else {
+            return Ray::Unasked;
+        };
+        let ray = self.dashboards.ask(Place { at, name }, &id).await;
+        // The head's sandbox may have been recreated with another address, and this address may be
+        // another pod's.
+        let session = job.status.as_ref().map_or("", |status| status.session.as_str());
+        if !matches!(&ray, Ray::Reached { session: found, .. } if found == session) {
+            self.heads.forget(&ObjectRef::from_obj(job));
+        }
+        ray
     }
 
     /// True if pods of the job's cluster of this name have not ended.
