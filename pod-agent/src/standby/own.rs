@@ -33,7 +33,7 @@ impl Standbys {
     /// Says why no standby can be started now.
     pub(super) fn may_warm(&self, worker: Option<i32>) -> Result<(), String> {
         // An interpreter that does not load the hook would run the program at once.
-        if !self.folder.as_ref().is_ok_and(|(_, list)| list.is_begun()) {
+        if !self.way.hook().is_some_and(|(_, list)| list.is_begun()) {
             return Err("the program has not loaded the hook for standbys".to_owned());
         }
         let guess = || worker.map_or(FIRST_GUESS_KIB, resident_kib).min(FIRST_GUESS_KIB);
@@ -46,8 +46,8 @@ impl Standbys {
     }
 
     fn try_spawn(&self, mask: Mask) -> io::Result<Process> {
-        let (Ok((folder, list)), Some(watched), Some((program, args))) =
-            (&self.folder, &self.watched, self.command.split_first())
+        let (Some((folder, list)), Some(watched), Some((program, args))) =
+            (self.way.hook(), &self.watched, self.command.split_first())
         else {
             return Err(io::ErrorKind::Unsupported.into());
         };
