@@ -13,7 +13,8 @@
 //! It promises:
 //! - A program is started ahead only once the worker that runs has parked itself. One that does not
 //!   park is never run twice.
-//! - A standby is told to go on only if the kernel treats it as a worker again when memory is short.
+//! - A standby is told to go on only if the kernel treats it as a worker again when memory is
+//!   short.
 
 use std::ffi::OsString;
 use std::io;
