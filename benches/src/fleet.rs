@@ -10,7 +10,7 @@ use lockstep_node_daemon::link::{self, Hub};
 use lockstep_node_daemon::worker::driver::{Driver, Handle, Host};
 use lockstep_node_daemon::worker::facts::{HostKill, Input};
 use lockstep_node_daemon::worker::state::Table;
-use lockstep_node_daemon::worker::types::{ContainerId, Pod, PodUid};
+use lockstep_node_daemon::worker::types::{ContainerId, Pod, PodUid, Standby};
 use tokio::sync::Notify;
 
 use crate::message::{BenchEvent, Order, orders, say};
@@ -104,7 +104,7 @@ async fn start(handle: &Handle, worker: usize, index: usize, tally: &Arc<Tally>)
         index: u32::try_from(index)?,
         supervised: [names::CONTAINER.to_owned()].into(),
         started_again: true,
-        wants_standbys: false,
+        standby: Standby::Nothing,
     };
     let sandbox = names::container_id(worker).into();
     handle.tell(Input::PodStarted(sandbox, pod)).await?;

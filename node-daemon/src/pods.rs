@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::worker::types::{Pod, PodUid};
+use crate::worker::types::{Pod, PodUid, Standby};
 
 /// Annotation that the control plane puts on the pods that restart in place.
 const IN_PLACE: &str = "lockstep.dev/in-place";
@@ -16,9 +16,12 @@ const SUPERVISE: &str = "lockstep.dev/supervise";
 /// Annotation, with its value, on pods whose workers the kubelet starts again: the daemon may stop
 /// workers without their agent there.
 const STOP_WITHOUT_AGENT: (&str, &str) = ("lockstep.dev/stop-without-agent", "true");
-/// Annotation, with its value, on pods whose agents start interpreters ahead. Any other value asks
-/// for none.
-const STANDBY: (&str, &str) = ("lockstep.dev/standby", "python");
+/// Annotation on pods whose agents start something ahead.
+const STANDBY: &str = "lockstep.dev/standby";
+/// Its value if that is the interpreters of workers.
+const PYTHON: &str = "python";
+/// Its value if that is the programs of workers. Any other value asks for nothing.
+const PROGRAM: &str = "program";
 const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -104,6 +107,11 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWork
         let value = metadata.annotations.get(key);
         value.is_some_and(|value| value == expected)
     };
+    let standby = match metadata.annotations.get(STANDBY).map(String::as_str) {
+        Some(PYTHON) => Standby::Python,
+        Some(PROGRAM) => Standby::Program,
+        _ => Standby::Nothing,
+    };
     let index = find(INDEX)?;
     let supervised: BTreeSet<String> = find(SUPERVISE)?
         .split(',')
@@ -120,7 +128,7 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWork
         index: index.parse().map_err(|_| NotAWorker::BadIndex)?,
         supervised,
         started_again: says(STOP_WITHOUT_AGENT),
-        wants_standbys: says(STANDBY),
+        standby,
     })))
 }
 
@@ -179,31 +187,37 @@ mod tests {
     }
 
     #[test]
-    fn standbys_are_for_pods_that_ask_for_python() {
+    fn standbys_are_for_pods_that_ask_for_what_is_known() {
         let long = "python,".repeat(1 << 16);
         for (value, expected) in [
-            (Some("python"), true),
-            (None, false),
-            (Some("none"), false),
-            (Some(""), false),
-            (Some("Python"), false),
-            (Some("python,ruby"), false),
-            (Some(long.as_str()), false),
+            (Some("python"), Standby::Python),
+            (Some("program"), Standby::Program),
+            (None, Standby::Nothing),
+            (Some("none"), Standby::Nothing),
+            (Some(""), Standby::Nothing),
+            (Some("Python"), Standby::Nothing),
+            (Some("python,program"), Standby::Nothing),
+            (Some(long.as_str()), Standby::Nothing),
         ] {
             let mut annotations = ASKS.to_vec();
             annotations.extend([(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")]);
-            annotations.extend(value.map(|value| (STANDBY.0, value)));
+            annotations.extend(value.map(|value| (STANDBY, value)));
             let Some(InPlacePod::Supervised(pod)) = recognised(&[], &annotations).unwrap() else {
                 panic!("not supervised")
             };
-            assert_eq!(pod.wants_standbys, expected, "{value:.20?}");
+            assert_eq!(pod.standby, expected, "{value:.20?}");
         }
         // A label is not what the control plane writes.
-        let labels = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3"), STANDBY];
+        let labels = [
+            (JOBSET_UID, "g"),
+            (JOB_NAME, "job"),
+            (INDEX, "3"),
+            (STANDBY, PYTHON),
+        ];
         let Some(InPlacePod::Supervised(pod)) = recognised(&labels, &ASKS).unwrap() else {
             panic!("not supervised")
         };
-        assert!(!pod.wants_standbys);
+        assert_eq!(pod.standby, Standby::Nothing);
     }
 
     #[test]

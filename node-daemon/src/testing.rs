@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::worker::driver::Host;
 use crate::worker::facts::HostKill;
-use crate::worker::types::{ContainerId, Desired, Epoch, Generation, Pod, PodUid};
+use crate::worker::types::{ContainerId, Desired, Epoch, Generation, Pod, PodUid, Standby};
 
 /// A pod of group `g` with one container, `worker`.
 pub(crate) fn pod(uid: &str) -> Pod {
@@ -18,7 +18,7 @@ pub(crate) fn pod(uid: &str) -> Pod {
         index: 0,
         supervised: ["worker".to_owned()].into(),
         started_again: false,
-        wants_standbys: false,
+        standby: Standby::Nothing,
     }
 }
 

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 const HELP: &str = "lockstep-pod-agent: PID 1 of a supervised worker container
 
-usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--grace-default-ms N] [--termination-grace-ms N] [--heartbeat PATH] [--standby DIR] -- COMMAND [ARG...]
+usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--grace-default-ms N] [--termination-grace-ms N] [--heartbeat PATH] [--standby DIR | --standby-program] -- COMMAND [ARG...]
        lockstep-pod-agent --copy-to DIR
 
   --socket PATH          Unix socket of the node daemon
@@ -20,6 +20,7 @@ usage: lockstep-pod-agent --socket PATH --container NAME [--container-id ID] [--
   --heartbeat PATH       file that the worker may touch to show that it lives; created if missing. With LOCKSTEP_HEARTBEAT=socket in
                          the environment, a Unix datagram socket that the worker may send to instead
   --standby DIR          keep an interpreter ready for the next attempt of a Python worker; DIR is a sticky folder of the container's own
+  --standby-program      start the worker a second time ahead, once it has called park(): the next attempt goes on from there
   -- COMMAND [ARG...]    the worker, started when the group is released
   --copy-to DIR          copy this program to DIR and exit";
 
@@ -36,6 +37,15 @@ pub(crate) enum Invocation {
     Copy(PathBuf),
 }
 
+/// What is started ahead for the next attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    /// The interpreter of a Python worker. Its hook is put into this folder.
+    Python(PathBuf),
+    /// The program, which parks itself.
+    Program,
+}
+
 /// A valid command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Args {
@@ -49,8 +59,8 @@ pub(crate) struct Args {
     pub(crate) termination_grace: Option<Duration>,
     /// File that the worker touches, or socket that it sends to, to show that it lives.
     pub(crate) heartbeat: Option<PathBuf>,
-    /// Where standbys find their hook; none: there are no standbys.
-    pub(crate) standby: Option<PathBuf>,
+    /// None: there are no standbys.
+    pub(crate) standby: Option<Ahead>,
     /// The worker's program and arguments; never empty.
     pub(crate) command: Vec<OsString>,
     /// Run although this process is not PID 1. For development outside a container.
@@ -68,6 +78,8 @@ pub(crate) enum ArgsError {
     Missing(&'static str),
     #[error("option {0} was given twice")]
     Twice(&'static str),
+    #[error("options {0} and {1} exclude each other")]
+    Exclude(&'static str, &'static str),
     #[error("option {option}: {value:?} is not {expected}")]
     Invalid {
         option: &'static str,
@@ -89,6 +101,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
     let mut copy_to = None;
     let mut heartbeat = None;
     let mut standby = None;
+    let mut standby_program = false;
     let mut allow_not_pid1 = false;
     let mut command: Vec<OsString> = Vec::new();
 
@@ -114,6 +127,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
             Some("--termination-grace-ms") => value("--termination-grace-ms", &mut termination_grace)?,
             Some("--heartbeat") => value("--heartbeat", &mut heartbeat)?,
             Some("--standby") => value("--standby", &mut standby)?,
+            Some("--standby-program") if inline.is_none() => standby_program = true,
             Some("--allow-not-pid1") if inline.is_none() => allow_not_pid1 = true,
             Some("--help" | "-h") => return Ok(Invocation::Print(HELP.to_owned())),
             Some("--version") => return Ok(Invocation::Print(env!("CARGO_PKG_VERSION").to_owned())),
@@ -139,6 +153,12 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
     if command.first().is_none_or(|program| program.is_empty()) {
         return Err(ArgsError::NoCommand);
     }
+    let standby = match (standby, standby_program) {
+        (Some(_), true) => return Err(ArgsError::Exclude("--standby", "--standby-program")),
+        (Some(dir), false) => Some(Ahead::Python(dir.into())),
+        (None, true) => Some(Ahead::Program),
+        (None, false) => None,
+    };
     Ok(Invocation::Run(Args {
         socket: socket.into(),
         container: text("--container", container)?,
@@ -149,7 +169,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
         grace_default: millis("--grace-default-ms", grace)?.unwrap_or_default(),
         termination_grace: millis("--termination-grace-ms", termination_grace)?,
         heartbeat: heartbeat.map(PathBuf::from),
-        standby: standby.map(PathBuf::from),
+        standby,
         command,
         allow_not_pid1,
     }))
@@ -215,7 +235,7 @@ mod tests {
             grace_default: Duration::from_millis(250),
             termination_grace: Some(Duration::from_secs(30)),
             heartbeat: Some("/h".into()),
-            standby: Some("/w".into()),
+            standby: Some(Ahead::Python("/w".into())),
             command: vec!["python3".into(), "--socket".into(), "--".into()],
             allow_not_pid1: false,
         };
@@ -223,6 +243,19 @@ mod tests {
         let joined = "--socket=/s --container=worker --container-id=abc --grace-default-ms=250 --termination-grace-ms=30000 --heartbeat=/h --standby=/w -- python3 --socket --";
         assert_eq!(args(spaced), expected);
         assert_eq!(args(joined), expected);
+    }
+
+    #[test]
+    fn one_thing_at_most_is_started_ahead() {
+        let line = |options: &str| format!("--socket /s --container w {options} -- x");
+        assert_eq!(args(&line("")).standby, None);
+        assert_eq!(args(&line("--standby-program")).standby, Some(Ahead::Program));
+        let python = Some(Ahead::Python("/w".into()));
+        assert_eq!(args(&line("--standby /w")).standby, python);
+        assert_eq!(
+            run(&line("--standby-program --standby=/w")),
+            Err(ArgsError::Exclude("--standby", "--standby-program"))
+        );
     }
 
     #[test]
@@ -268,6 +301,14 @@ mod tests {
             ("--socket /s --socket /t", "option --socket was given twice"),
             ("--what", "unknown option \"--what\""),
             ("python3", "unknown option \"python3\""),
+            (
+                "--standby-program=yes",
+                "unknown option \"--standby-program=yes\"",
+            ),
+            (
+                "--socket /s --container w --standby /w --standby-program -- x",
+                "options --standby and --standby-program exclude each other",
+            ),
             ("--allow-not-pid1=yes", "unknown option \"--allow-not-pid1=yes\""),
             (
                 "--socket /s --container w --container-id i --grace-default-ms 5s -- x",

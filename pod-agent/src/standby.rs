@@ -1,9 +1,9 @@
-//! Standbys: interpreters that are started ahead, import what the attempt before had imported, and
-//! wait to go on as the worker of the next attempt.
+//! Standbys: processes that are started ahead, and wait to go on as the worker of the next attempt.
 //!
-//! A standby runs the worker's own command, unchanged. Its environment makes Python load a hook
-//! before all else (`pod-agent/hook`); there it imports ahead and waits, before the program exists.
-//! A release lets Python go on. In the first attempt the hook only notes what is imported.
+//! A standby runs the worker's own command, unchanged, in one of two [ways](way::Way). Its
+//! environment makes Python load a hook before all else (`pod-agent/hook`); there it imports ahead
+//! and waits, before the program exists. A release lets Python go on. In the first attempt the hook
+//! only notes what is imported. Or the [program] parks itself, as far on as it likes.
 //!
 //! When to start and to use one is decided by the [`Machine`](crate::target::Machine). What is here
 //! holds the processes. They are children of the agent, so their PIDs are theirs until they are
@@ -11,6 +11,8 @@
 
 mod calls;
 mod command;
+mod ended;
+mod family;
 mod files;
 pub(crate) mod inherited;
 mod kinds;
@@ -20,9 +22,11 @@ mod memory;
 pub(crate) mod names;
 mod own;
 mod process;
+mod program;
 mod ranks;
 mod reason;
 mod warming;
+mod way;
 pub(crate) mod wire;
 
 use std::env;
@@ -38,9 +42,12 @@ use crate::worker;
 use files::Mode;
 use log::Log;
 use memory::Memory;
-use process::{Fault, Process, State};
+use process::{Process, State};
+use program::Program;
 use ranks::{Context, Ranks};
+use way::Way;
 
+pub(crate) use ended::Ended;
 pub(crate) use files::{PYTHONPATH, SHIM, SOCKET};
 
 /// Most modules that are left out. If more would have to be, there are no more standbys.
@@ -58,8 +65,7 @@ const ENDED: &str = "all processes of the container are being ended";
 /// The standbys of one worker.
 #[derive(Debug)]
 pub(crate) struct Standbys {
-    /// Where the hook is; the reason if there can be no standbys.
-    folder: Result<own::Prepared, String>,
+    way: Way,
     command: Vec<OsString>,
     memory: Memory,
     watched: Option<Watched>,
@@ -83,38 +89,33 @@ pub(crate) struct Standbys {
     reported: Option<Summary>,
 }
 
-/// What a process that was reaped had to do with standbys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// A standby that waited, or still imported.
-    Waiting { hopeless: bool },
-    /// The released one, before it ran anything of the worker.
-    Refused,
-    /// The worker, which had been a standby and had not been confirmed in time for this.
-    Confirmed,
-}
-
 impl Standbys {
     /// Prepares standbys of the worker `command` in `dir`; none: none are asked for.
     pub(crate) fn new(dir: Option<&Path>, command: &[OsString]) -> Self {
-        let folder = match dir {
-            None => Err(String::new()),
-            Some(dir) => own::prepare(dir, command),
+        let prepared = dir.map(|dir| own::prepare(dir, command));
+        let way = match prepared {
+            None => Way::Nothing(String::new()),
+            Some(Err(reason)) => Way::Nothing(reason),
+            Some(Ok(way)) => way,
         };
-        let watched = folder.is_ok().then(Watched::new).and_then(Result::ok);
-        if let Err(reason) = &folder
+        Self::by(way, command)
+    }
+
+    fn by(way: Way, command: &[OsString]) -> Self {
+        let watched = way.is_possible().then(Watched::new).and_then(Result::ok);
+        if let Way::Nothing(reason) = &way
             && !reason.is_empty()
         {
             worker::say(&format!("no standbys: {reason}"));
         }
-        let ranks = match (&folder, &watched) {
-            (Ok((folder, ..)), Some(watched)) => Ranks::open(folder, watched).ok(),
+        let ranks = match (way.folder(), &watched) {
+            (Some(folder), Some(watched)) => Ranks::open(folder, watched).ok(),
             _ => None,
         };
         Self {
             ranks,
-            reason: folder.as_ref().err().cloned().unwrap_or_default(),
-            folder,
+            reason: way.first_reason(),
+            way,
             command: command.to_vec(),
             memory: Memory::own(),
             watched,
@@ -131,26 +132,35 @@ impl Standbys {
 
     /// True if there can be one of the worker itself.
     pub(crate) fn are_possible(&self) -> bool {
-        matches!(&self.folder, Ok((.., None))) && self.watched.is_some() && !self.hopeless
+        self.way.is_possible() && !self.are_of_ranks() && self.watched.is_some() && !self.hopeless
     }
 
     /// True if there can be some of Python that the worker starts, and none of the worker itself.
     pub(crate) fn are_of_ranks(&self) -> bool {
-        matches!(&self.folder, Ok((.., Some(_)))) && self.ranks.is_some()
+        self.way.wrapper().is_some()
     }
 
-    /// Makes a worker that starts cold note what it imports, or start Python through the agent.
-    pub(crate) fn learn(&self, worker: &mut Command) {
-        match &self.folder {
-            Ok((folder, list, None)) => {
+    /// Makes a worker that starts cold note what it imports, or start Python through the agent, or
+    /// lets it say that it parks.
+    pub(crate) fn learn(&mut self, worker: &mut Command) {
+        match (&mut self.way, &self.watched) {
+            (Way::Hook(folder, list), _) => {
                 let before = env::var_os(PYTHONPATH);
                 worker.envs(folder.variables(Mode::Run, list, before.as_deref()));
                 sys::keep_open(worker, list.fd());
             }
-            Ok((.., Some(wrapper))) if self.ranks.is_some() => {
+            (Way::Wrapper(_, wrapper), _) if self.ranks.is_some() => {
                 worker.env("PATH", &wrapper.path);
             }
-            Ok(_) | Err(_) => {}
+            (Way::Program(program), Some(watched)) => program.learn(worker, watched),
+            (Way::Program(_), None) | (Way::Wrapper(..) | Way::Nothing(_), _) => {}
+        }
+    }
+
+    /// The worker has been started cold, and has this PID.
+    pub(crate) fn runs(&mut self, pid: i32) {
+        if let Some(program) = self.way.program_mut() {
+            program.runs(pid);
         }
     }
 
@@ -163,7 +173,9 @@ impl Standbys {
     /// What to wait for.
     pub(crate) fn interest(&self) -> Option<Interest> {
         let speaks = self.process.as_ref().is_some_and(|process| !process.closed);
-        let watched = self.watched.as_ref().filter(|_| speaks || self.ranks.is_some());
+        let awaited = self.way.program().is_some_and(Program::awaits_worker);
+        let speaks = speaks || awaited || self.ranks.is_some();
+        let watched = self.watched.as_ref().filter(|_| speaks);
         watched.map(|watched| Interest {
             fd: watched.as_raw_fd(),
             write: false,
@@ -181,12 +193,15 @@ impl Standbys {
         if let Some(ranks) = &mut self.ranks {
             ranks.begin(now);
         }
+        if let Some(program) = self.way.program_mut() {
+            program.begin(now);
+        }
     }
 
     /// Serves the processes that the worker starts through the agent. `running`: it runs, and is
     /// not being stopped.
     pub(crate) fn serve(&mut self, now: Duration, running: bool) -> Vec<Input> {
-        let (Ok((folder, ..)), Some(watched), Some(ranks)) = (&self.folder, &self.watched, &mut self.ranks)
+        let (Some(folder), Some(watched), Some(ranks)) = (self.way.folder(), &self.watched, &mut self.ranks)
         else {
             return Vec::new();
         };
@@ -216,7 +231,7 @@ impl Standbys {
         if self.hopeless {
             return Some(Input::StandbyGone { hopeless: true });
         }
-        match self.may_warm(worker).and_then(|()| self.spawn(mask)) {
+        match self.start(worker, mask, now) {
             Ok(process) => {
                 self.process = Some(process);
                 self.look_at = Some(now + LOOK);
@@ -232,7 +247,8 @@ impl Standbys {
     }
 
     /// Takes what the standbys have said.
-    pub(crate) fn listen(&mut self) -> Option<Input> {
+    pub(crate) fn listen(&mut self, now: Duration) -> Option<Input> {
+        self.hear_worker(now);
         let process = self.process.as_mut()?;
         let before = process.state.clone();
         process.listen();
@@ -249,7 +265,10 @@ impl Standbys {
         {
             self.size_kib = Some(ready.memory_kib);
             if before == State::Warming {
-                Log::ready(&ready);
+                Log::ready(&ready, process.parks);
+            }
+            if let Some(program) = self.way.program_mut() {
+                program.is_ready();
             }
             return Some(Input::StandbyReady { ahead: ready.ahead });
         }
@@ -265,61 +284,22 @@ impl Standbys {
     ) -> Option<i32> {
         let process = self.process.as_mut()?;
         process.listen();
-        // One that imports more just now would go on only after that, later than a cold start.
-        if process.importing().is_none() && process.release(variables) {
+        let program = self.way.program_mut();
+        if program
+            .as_ref()
+            .is_some_and(|program| !program.prepare_release(process))
+        {
+            self.reason = reason::of_refusal("oom_score_adj");
+        } else if process.importing().is_none() && process.release(variables) {
+            // One that imports more just now would go on only after that, later than a cold start.
+            if let Some(program) = program {
+                program.is_released();
+            }
             return Some(process.pid);
         }
         // Else its end of the socket is closed: it ends, or is made to.
         process.kill();
         None
-    }
-
-    /// What a reaped process was, if it was one of these.
-    pub(crate) fn reaped(&mut self, pid: i32, exit: Exit) -> Option<Ended> {
-        if self.ranks.as_mut().is_some_and(|ranks| ranks.reaped(pid, exit)) {
-            return None;
-        }
-        let mut process = self.process.take_if(|process| process.pid == pid)?;
-        let was_released = process.state == State::Released;
-        process.hear_out();
-        if was_released && process.state == State::Confirmed {
-            return Some(Ended::Confirmed);
-        }
-        // What it has started does not outlive it. Its PID is not used again so soon.
-        process.kill_group();
-        self.look_at = None;
-        match process.cause(is_sent(exit)) {
-            Some(fault) => {
-                if let Fault::Module { name, .. } = &fault {
-                    self.leave_out(name.clone());
-                }
-                self.reason = fault.told();
-            }
-            // Known already, as when memory is short.
-            None if !self.reason.is_empty() => {}
-            None => {
-                let when = if was_released { " when it was released" } else { "" };
-                self.reason = match exit {
-                    Exit::Code(code) => format!("the standby ended with code {code}{when}"),
-                    Exit::Signal(signal) => format!("the standby was killed by signal {signal}{when}"),
-                };
-            }
-        }
-        if self.reason != ENDED {
-            self.log.failed(&self.reason);
-        }
-        if was_released {
-            return Some(Ended::Refused);
-        }
-        let hopeless = self.hopeless;
-        Some(Ended::Waiting { hopeless })
-    }
-
-    /// The next standbys do not import this module ahead.
-    fn leave_out(&mut self, name: String) {
-        let in_vain = self.skip.contains(&name) || name.is_empty() || name.contains([',', ';']);
-        self.hopeless |= in_vain || self.skip.len() >= MAX_SKIP;
-        self.skip.push(name);
     }
 
     /// Ends what waits. The processes are reaped as all others.
@@ -352,37 +332,6 @@ impl Standbys {
     fn waiting(&self) -> Option<&Process> {
         let waits = |process: &&Process| matches!(process.state, State::Warming | State::Ready(_));
         self.process.as_ref().filter(waits)
-    }
-
-    /// What is to be said of them, if that has changed.
-    pub(crate) fn news(&mut self) -> Option<Input> {
-        if matches!(&self.folder, Err(reason) if reason.is_empty()) {
-            return None;
-        }
-        let mut summary = Summary {
-            wanted: u32::from(self.are_possible()),
-            reason: self.reason.clone(),
-            ..Summary::default()
-        };
-        if let Some(State::Ready(ready)) = self.process.as_ref().map(|process| &process.state) {
-            summary.ready = 1;
-            summary.memory_kib = ready.memory_kib;
-            summary.modules = ready.modules;
-        }
-        if let Some(ranks) = &self.ranks {
-            ranks.add_to(&mut summary);
-        }
-        if let Ok((.., Some(wrapper))) = &self.folder
-            && summary.wanted == 0
-            && summary.reason.is_empty()
-        {
-            summary.reason = format!("{} has not started Python by its name", wrapper.name);
-        }
-        if self.reported.as_ref() == Some(&summary) {
-            return None;
-        }
-        self.reported = Some(summary.clone());
-        Some(Input::Standbys(summary))
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
 
-use crate::args::Args;
+use crate::args::{Ahead, Args};
 use crate::convert;
 use crate::heartbeat::{BY_SOCKET, Pulse, Transport};
 use crate::link::Link;
@@ -79,7 +79,11 @@ impl Supervisor {
             Some(how) if how == BY_SOCKET => Transport::Socket,
             _ => Transport::File,
         };
-        let standbys = Standbys::new(args.standby.as_deref(), &args.command);
+        let standbys = match &args.standby {
+            None => Standbys::new(None, &args.command),
+            Some(Ahead::Python(dir)) => Standbys::new(Some(dir), &args.command),
+            Some(Ahead::Program) => Standbys::of_program(&args.command),
+        };
         let mut machine = Machine::new(moment(started)).with_termination_grace(args.termination_grace);
         if standbys.are_possible() {
             machine = machine.with_standby();
@@ -131,7 +135,7 @@ impl Supervisor {
                 self.reap()?;
                 self.take_signals()?;
             }
-            if told && let Some(input) = self.standbys.listen() {
+            if told && let Some(input) = self.standbys.listen(self.now()) {
                 self.feed(input);
             }
             if linked {
@@ -308,6 +312,7 @@ impl Supervisor {
                     }) {
                         Ok(pid) => {
                             self.worker = Some(pid);
+                            self.standbys.runs(pid);
                             Input::Started
                         }
                         Err(error) => Input::StartFailed {

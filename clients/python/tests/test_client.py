@@ -443,7 +443,7 @@ class Wheel(unittest.TestCase):
         files = {str(file) for file in importlib.metadata.files("lockstep-client") or []}
         modules = {file for file in files if file.startswith("lockstep/") and "__pycache__" not in file}
         generated = {f"lockstep/platform/v1/platform_pb2{part}" for part in [".py", ".pyi", "_grpc.py", "_grpc.pyi"]}
-        own = {f"lockstep/{name}" for name in ["__init__.py", "client.py", "errors.py", "py.typed"]}
+        own = {f"lockstep/{name}" for name in ["__init__.py", "client.py", "errors.py", "py.typed", "worker.py"]}
         self.assertEqual(modules, own | generated)
         self.assertNotIn("clients/python/src", str(lockstep.__file__))
 

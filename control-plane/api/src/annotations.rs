@@ -130,6 +130,8 @@ pub enum Standby {
     Nothing,
     /// `python`: the Python interpreters of its command.
     Python,
+    /// `program`: its command, which parks itself.
+    Program,
 }
 
 impl Standby {
@@ -139,6 +141,7 @@ impl Standby {
         match self {
             Self::Nothing => "none",
             Self::Python => "python",
+            Self::Program => "program",
         }
     }
 
@@ -147,7 +150,7 @@ impl Standby {
         let Some(value) = value else {
             return Ok(None);
         };
-        let known = [Self::Nothing, Self::Python];
+        let known = [Self::Nothing, Self::Python, Self::Program];
         match known.into_iter().find(|standby| standby.as_str() == value) {
             Some(standby) => Ok(Some(standby)),
             None => Err(AnnotationError::Standby { value: shown(value) }),
@@ -216,7 +219,7 @@ pub enum AnnotationError {
         value: String,
     },
     /// Nothing that can be started ahead.
-    #[error("annotation {STANDBY}: {value:?} must be \"python\" or \"none\"")]
+    #[error("annotation {STANDBY}: {value:?} must be \"python\", \"program\" or \"none\"")]
     Standby {
         /// The beginning of its value.
         value: String,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::worker::types::{ContainerId, Pod};
+use crate::worker::types::{ContainerId, Pod, Standby};
 
 /// Directory of the agent binary in a worker container.
 pub const BIN_DIR: &str = "/.lockstep/bin";
@@ -14,8 +14,8 @@ pub const AGENT: &str = "/.lockstep/bin/lockstep-pod-agent";
 /// Directory of the worker's heartbeat file in a worker container.
 pub const HEARTBEAT_DIR: &str = "/.lockstep/heartbeat";
 const HEARTBEAT: &str = "/.lockstep/heartbeat/beat";
-/// Directory of the hook that starts interpreters ahead, and of what it has learned, in a worker
-/// container with standbys.
+/// Directory of the hook that starts interpreters ahead, in a worker container with standbys of
+/// Python.
 pub const STANDBY_DIR: &str = "/.lockstep/standby";
 const SOCKET: &str = "/.lockstep/run/agent.sock";
 /// Directory of all of that, at the root of the container.
@@ -213,9 +213,14 @@ pub fn adjustment(pod: &Pod, container: &Container, paths: Paths) -> Adjustment 
         args.extend(["--termination-grace-ms".to_owned(), millis]);
     }
     let mut scratch = vec![HEARTBEATS];
-    if pod.wants_standbys {
-        args.extend(["--standby", STANDBY_DIR].map(str::to_owned));
-        scratch.push(STANDBYS);
+    match pod.standby {
+        Standby::Nothing => {}
+        Standby::Python => {
+            args.extend(["--standby", STANDBY_DIR].map(str::to_owned));
+            scratch.push(STANDBYS);
+        }
+        // It waits in the program's own call, which needs no files.
+        Standby::Program => args.push("--standby-program".to_owned()),
     }
     args.push("--".to_owned());
     args.extend(container.args.iter().cloned());

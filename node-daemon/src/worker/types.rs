@@ -79,8 +79,20 @@ pub struct Pod {
     pub supervised: BTreeSet<String>,
     /// True if the kubelet starts a stopped container of this pod again, as the control plane says.
     pub started_again: bool,
-    /// True if agents of this pod may keep standbys.
-    pub wants_standbys: bool,
+    /// What its agents start ahead, for the next attempts of their workers.
+    pub standby: Standby,
+}
+
+/// What an agent starts ahead, while its worker runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Standby {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The worker's Python interpreters, which wait in a hook.
+    Python,
+    /// The worker's program, which parks itself.
+    Program,
 }
 
 /// The end of a container.

@@ -15,11 +15,16 @@ pub(super) struct Log {
 
 impl Log {
     /// A standby is ready: one line for each attempt that it may begin.
-    pub(super) fn ready(ready: &Ready) {
+    /// `parks`: the program has come that far by itself.
+    pub(super) fn ready(ready: &Ready, parks: bool) {
+        let what = if parks {
+            "parked".to_owned()
+        } else {
+            format!("{} modules", ready.modules)
+        };
+        let mib = ready.memory_kib >> 10;
         worker::say(&format!(
-            "a standby is ready for the next attempt: {} modules, {} MiB",
-            ready.modules,
-            ready.memory_kib >> 10
+            "a standby is ready for the next attempt: {what}, {mib} MiB"
         ));
     }
 

@@ -1,4 +1,5 @@
-//! Looks at standbys now and then: at the container's memory, and at imports that do not end.
+//! Looks at standbys now and then: at the container's memory, at imports that do not end, and at
+//! programs that do not park.
 
 use std::time::Duration;
 
@@ -6,7 +7,8 @@ use super::memory::SHORT;
 use super::{LONGEST_IMPORT, LOOK, Standbys};
 
 impl Standbys {
-    /// Ends what waits if the container's memory is short, or an import does not end.
+    /// Ends what waits if the container's memory is short, an import does not end, or the program
+    /// does not park in time.
     pub(crate) fn look(&mut self, now: Duration) {
         if self.look_at.is_none_or(|at| at > now) {
             return;
@@ -17,6 +19,7 @@ impl Standbys {
             .is_some_and(|ranks| ranks.spared().next().is_some());
         self.look_at = (self.process.is_some() || ranks).then_some(now + LOOK);
         self.look_at_import(now);
+        self.look_at_parking(now);
         if let Some(ranks) = &mut self.ranks {
             ranks.look(&self.memory);
         }
@@ -43,6 +46,20 @@ impl Standbys {
         if now >= since + LONGEST_IMPORT {
             process.give_up_import();
             process.kill();
+        }
+    }
+
+    fn look_at_parking(&mut self, now: Duration) {
+        let (Some(process), Some(program)) = (&self.process, self.way.program()) else {
+            return;
+        };
+        // Told once: it is being ended.
+        if let Some(most) = program.is_overdue(process, now)
+            && self.reason.is_empty()
+        {
+            process.kill();
+            self.reason = format!("the standby has not parked within {} s", most.as_secs());
+            self.has_not_parked();
         }
     }
 }

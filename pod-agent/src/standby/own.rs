@@ -13,6 +13,7 @@ use super::files::{Folder, List, Mode, PYTHONPATH};
 use super::memory::resident_kib;
 use super::names;
 use super::process::Process;
+use super::way::Way;
 use super::{FIRST_GUESS_KIB, Standbys};
 use crate::sys::{self, Mask};
 use crate::worker;
@@ -26,11 +27,8 @@ pub(super) struct Wrapper {
     pub(super) path: OsString,
 }
 
-/// What a worker needs that can have standbys.
-pub(super) type Prepared = (Folder, List, Option<Wrapper>);
-
-/// The hook and the list of modules of a worker that can have standbys, or why it cannot.
-pub(super) fn prepare(dir: &Path, command: &[OsString]) -> Result<Prepared, String> {
+/// How a worker can have standbys with the hook in `dir`, or why it cannot.
+pub(super) fn prepare(dir: &Path, command: &[OsString]) -> Result<Way, String> {
     let path = env::var_os("PATH").unwrap_or_default();
     let wrapper = match command::recognise(command, &path) {
         Ok(()) => None,
@@ -42,12 +40,12 @@ pub(super) fn prepare(dir: &Path, command: &[OsString]) -> Result<Prepared, Stri
     }
     let refused = |error: io::Error| format!("cannot write to {}: {error}", dir.display());
     let folder = Folder::create(dir).map_err(refused)?;
-    let list = List::new().map_err(|error| format!("cannot share memory: {error}"))?;
     let Some(name) = wrapper else {
-        return Ok((folder, list, None));
+        let list = List::new().map_err(|error| format!("cannot share memory: {error}"))?;
+        return Ok(Way::Hook(folder, list));
     };
     match names::create(folder.path(), &path).map_err(refused)? {
-        Some(path) => Ok((folder, list, Some(Wrapper { name, path }))),
+        Some(path) => Ok(Way::Wrapper(folder, Wrapper { name, path })),
         None => Err(NotPython::Other(name).to_string()),
     }
 }
@@ -56,7 +54,7 @@ impl Standbys {
     /// Says why no standby can be started now.
     pub(super) fn may_warm(&self, worker: Option<i32>) -> Result<(), String> {
         // An interpreter that does not load the hook would run the program at once.
-        if !self.folder.as_ref().is_ok_and(|(_, list, _)| list.is_begun()) {
+        if !self.way.hook().is_some_and(|(_, list)| list.is_begun()) {
             return Err("the program has not loaded the hook for standbys".to_owned());
         }
         let guess = || worker.map_or(FIRST_GUESS_KIB, resident_kib).min(FIRST_GUESS_KIB);
@@ -69,8 +67,8 @@ impl Standbys {
     }
 
     fn try_spawn(&self, mask: Mask) -> io::Result<Process> {
-        let (Ok((folder, list, None)), Some(watched), Some((program, args))) =
-            (&self.folder, &self.watched, self.command.split_first())
+        let (Some((folder, list)), Some(watched), Some((program, args))) =
+            (self.way.hook(), &self.watched, self.command.split_first())
         else {
             return Err(io::ErrorKind::Unsupported.into());
         };

@@ -1,4 +1,4 @@
-//! One standby: its process, its socket and what it has said.
+//! One process that waits, or is about to: its socket and what it has said.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
+use super::family::Usage;
 use super::reason;
 use crate::sys;
 
@@ -20,7 +21,7 @@ const AT_ONCE: usize = 64;
 /// Processes that it has left behind could go on sending.
 const TO_THE_END: usize = 4096;
 
-/// A process that imports ahead, or waits to go on.
+/// A process that imports ahead, or runs up to its call `park()`, or waits to go on.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) pid: i32,
@@ -28,6 +29,8 @@ pub(super) struct Process {
     pub(super) state: State,
     /// Set once nothing can be said to it any more, nor heard of it.
     pub(super) closed: bool,
+    /// It waits in the program's own call, not in the hook.
+    pub(super) parks: bool,
     /// The module that it imports now: the culprit, if it ends.
     importing: Option<String>,
     /// Why it does not serve, if it has said so.
@@ -88,8 +91,17 @@ impl Process {
             socket,
             state: State::Warming,
             closed: false,
+            parks: false,
             importing: None,
             fault: None,
+        }
+    }
+
+    /// One whose program calls `park()`.
+    pub(super) fn parking(pid: i32, socket: UnixDatagram) -> Self {
+        Self {
+            parks: true,
+            ..Self::new(pid, socket)
         }
     }
 
@@ -127,7 +139,12 @@ impl Process {
                 }
                 Err(_) => return,
             };
-            match parse(&text[..length]) {
+            let message = if self.parks {
+                parse_parking(&text[..length], self.pid)
+            } else {
+                parse(&text[..length])
+            };
+            match message {
                 Some(Message::Importing(name)) => self.importing = Some(name),
                 Some(Message::Ready(ready)) => {
                     self.importing = None;
@@ -206,6 +223,22 @@ impl Process {
     }
 }
 
+/// What a program says. How much it has used is measured here: it may be any program.
+fn parse_parking(message: &[u8], pid: i32) -> Option<Message> {
+    match message {
+        b"ready" => {
+            let used = Usage::of(pid);
+            Some(Message::Ready(Ready {
+                modules: 0,
+                memory_kib: used.memory_kib,
+                ahead: used.time,
+            }))
+        }
+        b"started" => Some(Message::Started),
+        _ => None,
+    }
+}
+
 fn parse(message: &[u8]) -> Option<Message> {
     let text = String::from_utf8_lossy(message);
     let (what, rest) = text.split_once(' ').unwrap_or((&text, ""));
@@ -260,6 +293,30 @@ mod tests {
         other.send(b"started").unwrap();
         standby.listen();
         assert_eq!(standby.state, State::Ready(ready), "only a release is confirmed");
+    }
+
+    #[test]
+    fn a_program_says_no_numbers() {
+        let (ours, theirs) = sys::pair().unwrap();
+        let mut standby = Process::parking(std::process::id().cast_signed(), ours);
+        let other = UnixDatagram::from(theirs);
+        for odd in ["importing torch", "refused x", "ready 12 2048 1500", "started"] {
+            other.send(odd.as_bytes()).unwrap();
+        }
+        standby.listen();
+        assert_eq!(standby.state, State::Warming);
+        assert_eq!(standby.importing(), None);
+        assert_eq!(standby.cause(false), None);
+        other.send(b"ready").unwrap();
+        standby.listen();
+        let State::Ready(ready) = standby.state else {
+            panic!("not ready")
+        };
+        assert!(ready.memory_kib > 100 && ready.modules == 0, "{ready:?}");
+        assert!(standby.release([]));
+        other.send(b"started").unwrap();
+        standby.listen();
+        assert_eq!(standby.state, State::Confirmed);
     }
 
     #[test]

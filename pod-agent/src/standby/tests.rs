@@ -38,7 +38,7 @@ impl Bench {
         self.standbys.process = Some(Process::new(NOBODY, ours));
         self.standbys.reason.clear();
         self.standbys.look_at = Some(self.now + LOOK);
-        self.standbys.listen();
+        self.standbys.listen(self.now);
         theirs
     }
 
@@ -152,7 +152,7 @@ fn one_that_hears_nothing_any_more_is_not_listened_to() {
     assert!(!speaks(&bench));
     drop(theirs);
     assert!(speaks(&bench));
-    assert_eq!(bench.standbys.listen(), None);
+    assert_eq!(bench.standbys.listen(bench.now), None);
     assert!(!speaks(&bench));
 }
 
@@ -165,7 +165,7 @@ fn an_import_that_does_not_end_is_given_up() {
         bench.looks();
     }
     theirs.send(b"importing two").unwrap();
-    bench.standbys.listen();
+    bench.standbys.listen(bench.now);
     for _ in 0..=looks {
         assert_eq!(bench.standbys.process.as_ref().unwrap().importing(), Some("two"));
         bench.looks();

@@ -29,6 +29,7 @@ pub(crate) struct Setup {
     stuck_log: bool,
     heartbeat: bool,
     standby: bool,
+    parking: bool,
 }
 
 /// A running agent. Dropped, it is killed with its whole namespace.
@@ -84,6 +85,7 @@ pub(crate) fn command(worker: &[&str]) -> Setup {
         stuck_log: false,
         heartbeat: false,
         standby: false,
+        parking: false,
     }
 }
 
@@ -126,6 +128,12 @@ impl Setup {
     /// Keeps a standby, if the worker can have one. Its folder is one of the container's own.
     pub(crate) fn with_standby(mut self) -> Self {
         self.standby = true;
+        self
+    }
+
+    /// Starts the worker a second time ahead, once it has parked itself.
+    pub(crate) fn with_parking(mut self) -> Self {
+        self.parking = true;
         self
     }
 
@@ -177,6 +185,9 @@ impl Setup {
             fs::create_dir(&place).expect("mkdir");
             fs::set_permissions(&place, Permissions::from_mode(0o1777)).expect("chmod");
             unshare.arg("--standby").arg(place);
+        }
+        if self.parking {
+            unshare.arg("--standby-program");
         }
         unshare.arg("--");
         unshare

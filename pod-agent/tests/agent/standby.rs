@@ -1,4 +1,5 @@
-//! Workers in Python whose next attempt begins from a standby.
+//! Workers in Python whose next attempt begins from a standby: in the hook, or in the program's own
+//! call `park()`.
 //!
 //! Each worker is a program in a virtual environment of its own. It tells by files what it sees,
 //! and notices a second worker beside it.
@@ -8,6 +9,7 @@ mod ends;
 mod kills;
 mod memory;
 mod often;
+mod park;
 mod refusals;
 mod starts;
 mod stops;
@@ -82,6 +84,11 @@ while True:
     signal.pause()
 ";
 
+/// In the environment with which a program that parks is started, as worker or standby.
+const PARK: &[u8] = b"LOCKSTEP_PARK=";
+/// In that of a worker.
+const ATTEMPT: &[u8] = b"LOCKSTEP_RESTART_ATTEMPT=";
+
 /// The real interpreter that `python3` is, and the name of its folder in `lib`.
 fn interpreter() -> (&'static Path, &'static str) {
     static FOUND: OnceLock<(PathBuf, String)> = OnceLock::new();
@@ -145,7 +152,11 @@ impl Program {
     }
 
     fn start_as(self, worker: &[&str], change: impl FnOnce(Setup) -> Setup) -> Worker {
-        let setup = change(command(worker).with_standby().with_heartbeat());
+        self.start_up(change(command(worker).with_standby()))
+    }
+
+    fn start_up(self, setup: Setup) -> Worker {
+        let setup = setup.with_heartbeat();
         let rig = setup.start_in(self.dir);
         let daemon = rig.accept();
         let mut worker = Worker {
@@ -263,7 +274,9 @@ impl Worker {
         let waits = |process: &Process| {
             let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
             let mut variables = environment.split(|byte| *byte == 0);
-            variables.any(|variable| variable.starts_with(b"LOCKSTEP_HOOK=1;wait;"))
+            let parks = environment.windows(PARK.len()).any(|part| part == PARK)
+                && !environment.windows(ATTEMPT.len()).any(|part| part == ATTEMPT);
+            parks || variables.any(|variable| variable.starts_with(b"LOCKSTEP_HOOK=1;wait;"))
         };
         let mut others = self.rig.others().into_iter();
         others.find(|process| {

@@ -10,7 +10,7 @@ pub(crate) mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockstep_node_daemon::worker::types::{Pod, SandboxId};
+use lockstep_node_daemon::worker::types::{Pod, SandboxId, Standby};
 
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
@@ -157,7 +157,7 @@ fn pod_fact(pod: &LocalPod) -> (SandboxId, Pod) {
         supervised: BTreeSet::from(["worker".to_owned()]),
         started_again: !pod.never,
         // Only for what is mounted.
-        wants_standbys: false,
+        standby: Standby::Nothing,
     };
     (pod.sandbox.as_str().into(), fact)
 }

@@ -93,7 +93,7 @@ fn a_job_template_takes_precedence_in_what_is_started_ahead() {
             of_job.map(|value| [(STANDBY.to_owned(), value.to_owned())].into());
         (jobset.standby_of(&job), job.standby(), jobset.standby())
     };
-    use Standby::{Nothing, Python};
+    use Standby::{Nothing, Program, Python};
     assert_eq!(of_both(None, None), (Nothing, Ok(None), Ok(None)));
     assert_eq!(
         of_both(Some("python"), None),
@@ -107,12 +107,16 @@ fn a_job_template_takes_precedence_in_what_is_started_ahead() {
         of_both(Some("none"), Some("python")),
         (Python, Ok(Some(Python)), Ok(Some(Nothing)))
     );
+    assert_eq!(
+        of_both(Some("python"), Some("program")),
+        (Program, Ok(Some(Program)), Ok(Some(Python)))
+    );
     // A value that is not known starts nothing.
     let (standby, of_job, _) = of_both(Some("python"), Some("Python"));
     assert_eq!(standby, Nothing);
     assert_eq!(
         of_job.unwrap_err().to_string(),
-        "annotation lockstep.dev/standby: \"Python\" must be \"python\" or \"none\""
+        "annotation lockstep.dev/standby: \"Python\" must be \"python\", \"program\" or \"none\""
     );
 }
 

@@ -73,7 +73,11 @@ pub(super) async fn an_annotation_that_cannot_be_is_refused(scene: Scene) -> Res
             "1/1ns",
             "must be a number of failures from 1 to 100 and a duration of at least 1s",
         ),
-        (STANDBY, "julia", "\"julia\" must be \"python\" or \"none\""),
+        (
+            STANDBY,
+            "julia",
+            "\"julia\" must be \"python\", \"program\" or \"none\"",
+        ),
     ] {
         manifest["metadata"]["annotations"] = json!({key: value});
         ensure_invalid(scene.create(manifest.clone()).await, expected)?;

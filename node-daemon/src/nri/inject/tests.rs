@@ -41,10 +41,10 @@ fn injection_is_idempotent() {
     assert_eq!(decide(&asks(), &injected(&pod())), Decision::Already);
 }
 
-/// A pod that asks for standbys.
+/// A pod that asks for standbys of Python.
 fn asks() -> Pod {
     Pod {
-        wants_standbys: true,
+        standby: Standby::Python,
         ..pod()
     }
 }
@@ -189,4 +189,21 @@ fn a_pod_that_asks_for_standbys_gets_one_more_place_and_two_more_args() {
             .join(" ")
             .replace(" -- ", " --standby /.lockstep/standby -- ")
     );
+}
+
+#[test]
+fn a_pod_whose_programs_park_gets_one_more_arg_and_no_place() {
+    let without = adjustment(&pod(), &container(), paths());
+    let parks = Pod {
+        standby: Standby::Program,
+        ..pod()
+    };
+    let with = adjustment(&parks, &container(), paths());
+    assert_eq!((with.scratch, with.mounts), (without.scratch, without.mounts));
+    let args = without.args.join(" ");
+    assert_eq!(
+        with.args.join(" "),
+        args.replace(" -- ", " --standby-program -- ")
+    );
+    assert_eq!(decide(&parks, &injected(&parks)), Decision::Already);
 }

@@ -272,7 +272,7 @@ impl Plugin {
         if decision == Decision::Already {
             return Ok(None);
         }
-        info!(pod = pod.name, container = name, id = %container.id, standbys = pod.wants_standbys, "agent injected");
+        info!(pod = pod.name, container = name, id = %container.id, standby = ?pod.standby, "agent injected");
         let bin = self.agent.dir.clone();
         let adjustment = inject::adjustment(&pod, &container, Paths { bin, run });
         Ok(Some(convert::adjustment(adjustment)))

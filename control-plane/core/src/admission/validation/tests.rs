@@ -293,6 +293,7 @@ fn annotations_of_in_place_jobsets_are_checked() {
         (annotations::SUPERVISE, "worker", "worker,"),
         (annotations::SUPERVISE, "none", "missing"),
         (annotations::STANDBY, "python", "python3"),
+        (annotations::STANDBY, "program", "program,python"),
         (annotations::STANDBY, "none", ""),
     ] {
         assert_eq!(violations(&with(key, good)), []);
@@ -345,13 +346,13 @@ fn what_a_job_template_has_started_ahead_is_checked() {
             annotations.insert(annotations::STANDBY.to_owned(), value.to_owned());
         })
     };
-    for value in ["python", "none"] {
+    for value in ["python", "program", "none"] {
         assert_eq!(violations(&with(value)), []);
     }
     one(
         &with("julia"),
         "spec.replicatedJobs[0].template.metadata.annotations[lockstep.dev/standby]",
-        "\"julia\" must be \"python\" or \"none\"",
+        "\"julia\" must be \"python\", \"program\" or \"none\"",
     );
     // Without restarts in place it has no effect, which is a warning.
     assert_eq!(

@@ -281,6 +281,10 @@ fn pods_say_what_is_started_ahead_if_their_workers_have_agents() {
     assert_eq!(on_pods(&asked), python);
     assert_eq!(on_pods(&of_job(asked.clone(), "none")), None);
     assert_eq!(on_pods(&of_job(js.clone(), "python")), python);
+    assert_eq!(
+        on_pods(&of_job(asked.clone(), "program")),
+        Some("program".to_owned())
+    );
     assert_eq!(on_pods(&js.annotated(annotations::STANDBY, "none")), None);
     // Without agents there is nobody to start anything ahead.
     let plain = asked.clone().annotated(annotations::SUPERVISE, "none");

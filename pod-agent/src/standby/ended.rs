@@ -1,0 +1,82 @@
+//! What is made of standbys that end.
+
+use super::process::{Fault, State};
+use super::program::Program;
+use super::{ENDED, MAX_SKIP, Standbys, is_sent};
+use crate::target::Exit;
+
+/// What a process that was reaped had to do with standbys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// A standby that waited, or still imported.
+    Waiting { hopeless: bool },
+    /// The released one, before it ran anything of the worker.
+    Refused,
+    /// The worker, which had been a standby and had not been confirmed in time for this.
+    Confirmed,
+}
+
+impl Standbys {
+    /// What a reaped process was, if it was one of these.
+    pub(crate) fn reaped(&mut self, pid: i32, exit: Exit) -> Option<Ended> {
+        if self.ranks.as_mut().is_some_and(|ranks| ranks.reaped(pid, exit)) {
+            return None;
+        }
+        let mut process = self.process.take_if(|process| process.pid == pid)?;
+        let was_released = process.state == State::Released;
+        process.hear_out();
+        let before_parking = process.parks && process.state == State::Warming;
+        if was_released && process.state == State::Confirmed {
+            return Some(Ended::Confirmed);
+        }
+        // What it has started does not outlive it. Its PID is not used again so soon.
+        process.kill_group();
+        self.look_at = None;
+        match process.cause(is_sent(exit)) {
+            Some(fault) => {
+                if let Fault::Module { name, .. } = &fault {
+                    self.leave_out(name.clone());
+                }
+                self.reason = fault.told();
+            }
+            // Known already, as when memory is short.
+            None if !self.reason.is_empty() => {}
+            None => {
+                let when = match (was_released, before_parking) {
+                    (true, _) => " when it was released",
+                    (_, true) => " before it parked",
+                    _ => "",
+                };
+                // What others end says nothing of the next one.
+                if before_parking && !is_sent(exit) {
+                    self.has_not_parked();
+                }
+                self.reason = match exit {
+                    Exit::Code(code) => format!("the standby ended with code {code}{when}"),
+                    Exit::Signal(signal) => format!("the standby was killed by signal {signal}{when}"),
+                };
+            }
+        }
+        if self.reason != ENDED {
+            self.log.failed(&self.reason);
+        }
+        if was_released {
+            return Some(Ended::Refused);
+        }
+        let hopeless = self.hopeless;
+        Some(Ended::Waiting { hopeless })
+    }
+
+    /// A standby has not parked, by itself.
+    pub(super) fn has_not_parked(&mut self) {
+        let program = self.way.program_mut();
+        self.hopeless |= program.is_some_and(Program::has_failed);
+    }
+
+    /// The next standbys do not import this module ahead.
+    fn leave_out(&mut self, name: String) {
+        let in_vain = self.skip.contains(&name) || name.is_empty() || name.contains([',', ';']);
+        self.hopeless |= in_vain || self.skip.len() >= MAX_SKIP;
+        self.skip.push(name);
+    }
+}

@@ -1,0 +1,179 @@
+//! Programs that park themselves: the worker's own command is started ahead, and blocks in its own
+//! call `park()` until it is released.
+//!
+//! ```text
+//!   program, in park()                  agent
+//!   ready ──────>                       it has come this far
+//!                    <────── start, and the changes of its environment
+//!   started ──────>                     it goes on
+//! ```
+//! A worker that is started cold has the same socket and is answered at once. So the agent learns
+//! that the program parks.
+//!
+//! It promises:
+//! - A program is started ahead only once the worker that runs has parked itself. One that does not
+//!   park is never run twice.
+//! - A standby is told to go on only if the kernel treats it as a worker again when memory is
+//!   short.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use super::family;
+use super::process::{Process, State};
+use crate::sys::{self, Mask, Watched};
+use crate::worker;
+
+/// Names the socket on which the program parks, by its descriptor.
+const PARK: &str = "LOCKSTEP_PARK";
+/// How long a standby may take until it parks, at least.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many times as long as the worker it may take: it has less of the processor.
+const TIMES: u32 = 4;
+/// After so many standbys in a row that do not park there are no more.
+const MOST_FAILURES: u32 = 3;
+/// Why there is no standby before the worker has parked.
+pub(super) const NOT_YET: &str = "the program has not called park() yet";
+
+/// A worker's program that may park itself.
+#[derive(Debug, Default)]
+pub(super) struct Program {
+    /// The agent's end of the socket of a worker that is being started, and the worker's.
+    ends: Option<(UnixDatagram, OwnedFd)>,
+    /// The worker that was started cold, until it has gone on.
+    worker: Option<Process>,
+    /// When the attempt began.
+    began: Duration,
+    /// The worker that runs has parked.
+    has_parked: bool,
+    /// How long the worker took until it parked, when it was last started cold.
+    took: Duration,
+    /// When the standby was started.
+    since: Duration,
+    /// The standby's `oom_score_adj` from before it was raised, if it was.
+    score: Option<i32>,
+    /// Standbys in a row that have not parked.
+    failures: u32,
+}
+
+impl Program {
+    /// An attempt begins.
+    pub(super) fn begin(&mut self, now: Duration) {
+        self.began = now;
+        self.has_parked = false;
+        self.worker = None;
+    }
+
+    /// Gives a worker that starts cold its socket. If there is none, `park()` returns at once.
+    pub(super) fn learn(&mut self, worker: &mut Command, watched: &Watched) {
+        self.ends = None;
+        worker.env_remove(PARK);
+        if let Ok((ours, theirs)) = sys::pair()
+            && watched.watch(ours.as_fd()).is_ok()
+        {
+            give(worker, &theirs);
+            self.ends = Some((ours, theirs));
+        }
+    }
+
+    /// The worker has been started cold, and has this PID.
+    pub(super) fn runs(&mut self, pid: i32) {
+        self.worker = self.ends.take().map(|(ours, _)| Process::parking(pid, ours));
+    }
+
+    /// True if the worker that was started cold may still say something.
+    pub(super) fn awaits_worker(&self) -> bool {
+        self.worker.is_some()
+    }
+
+    /// Takes what the worker that was started cold has said, and lets it go on if it has parked.
+    /// Returns the memory in KiB with which it has parked: that of a standby.
+    pub(super) fn hear_worker(&mut self, now: Duration) -> Option<u64> {
+        let worker = self.worker.as_mut()?;
+        worker.listen();
+        let mut memory = None;
+        if let State::Ready(ready) = worker.state {
+            // If that fails, it has ended.
+            worker.release([]);
+            memory = Some(ready.memory_kib);
+            self.has_parked = true;
+            self.took = now.saturating_sub(self.began);
+        }
+        if worker.closed || worker.state == State::Confirmed {
+            self.worker = None;
+        }
+        memory
+    }
+
+    /// Says why the program cannot be started ahead now.
+    pub(super) fn may_start(&self) -> Result<(), String> {
+        self.has_parked.then_some(()).ok_or_else(|| NOT_YET.to_owned())
+    }
+
+    /// Starts the worker's command ahead.
+    pub(super) fn start(
+        &mut self,
+        command: &[OsString],
+        mask: Mask,
+        watched: &Watched,
+        now: Duration,
+    ) -> io::Result<Process> {
+        let (program, args) = command.split_first().ok_or(io::ErrorKind::Unsupported)?;
+        let (ours, theirs) = sys::pair()?;
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .env_remove(worker::HEARTBEAT)
+            .env_remove(worker::ATTEMPT)
+            .process_group(0);
+        sys::hand_over(&mut command, mask, false);
+        give(&mut command, &theirs);
+        watched.watch(ours.as_fd())?;
+        let pid = command.spawn()?.id().cast_signed();
+        self.score = family::expose(pid);
+        self.since = now;
+        Ok(Process::parking(pid, ours))
+    }
+
+    /// How long the standby has taken, if that is longer than it may take until it parks.
+    pub(super) fn is_overdue(&self, standby: &Process, now: Duration) -> Option<Duration> {
+        let most = PATIENCE.max(self.took * TIMES);
+        (standby.state == State::Warming && now >= self.since + most).then_some(most)
+    }
+
+    /// A standby waits.
+    pub(super) fn is_ready(&mut self) {
+        self.failures = 0;
+    }
+
+    /// A standby has not parked. True if the next one would not either.
+    pub(super) fn has_failed(&mut self) -> bool {
+        self.failures += 1;
+        self.failures >= MOST_FAILURES
+    }
+
+    /// Has the kernel treat the standby as a worker again. False if that fails.
+    pub(super) fn prepare_release(&self, standby: &Process) -> bool {
+        self.score
+            .is_none_or(|before| family::shelter(standby.pid, before))
+    }
+
+    /// The standby has been told to go on as the worker.
+    pub(super) fn is_released(&mut self) {
+        self.has_parked = true;
+    }
+}
+
+/// Lets a command inherit the socket on which it parks.
+fn give(command: &mut Command, socket: &OwnedFd) {
+    command.env(PARK, socket.as_raw_fd().to_string());
+    sys::keep_open(command, socket.as_raw_fd());
+}
+
+#[cfg(test)]
+mod tests;
