@@ -264,6 +264,8 @@ fn timeline(generation: u64, workers: usize, failed: UnixNanos, at: [i64; 7]) ->
         running_at,
         workers,
         replaced: 0,
+        from_standbys: 0,
+        ahead_ms: 0,
     }
 }
 

@@ -10,7 +10,7 @@ use lockstep_integration::harness::process::{self, Process};
 use lockstep_integration::harness::{Group, Manifest, eventually};
 use lockstep_integration::image;
 use nix::sys::signal::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Case, Scene, case};
 
@@ -26,21 +26,62 @@ while True:
     time.sleep(0.1)
 "#;
 
+/// Parks itself, by the protocol that any language can speak, and then gives heartbeats.
+const PARKS: &str = r#"
+import os, pathlib, socket, sys, time
+park = os.environ.pop("LOCKSTEP_PARK", None)
+waited = False
+if park:
+    with socket.socket(fileno=int(park)) as agent:
+        agent.send(b"ready")
+        _, *changes = agent.recv(1 << 20).split(b"\0")
+        for change in changes:
+            name, _, value = change.partition(b"=")
+            os.environb[name] = value
+        waited = bool(changes)
+        agent.send(b"started")
+print("attempt", os.environ["LOCKSTEP_RESTART_ATTEMPT"], "ahead" if waited else "cold", sys.argv, flush=True)
+while True:
+    pathlib.Path(os.environ["LOCKSTEP_HEARTBEAT"]).touch()
+    time.sleep(0.1)
+"#;
+
 /// What the agent logs when a standby has imported all.
 const READY: &str = "a standby is ready";
 /// How long pods and imports may take on a busy machine.
 const WARM: Duration = Duration::from_secs(120);
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![case!(a_python_worker_restarts_from_its_standby)]
+    vec![
+        case!(a_python_worker_restarts_from_its_standby),
+        case!(python_in_a_script_restarts_from_its_standby),
+        case!(a_program_that_parks_restarts_from_its_standby),
+    ]
 }
 
 async fn a_python_worker_restarts_from_its_standby(scene: Scene) -> Result<()> {
+    let command = json!(["python3", "-u", "-c", PROGRAM, "an argument"]);
+    restarts_from_standbys(scene, "python", command).await
+}
+
+/// As Kubeflow's SDK starts programs.
+async fn python_in_a_script_restarts_from_its_standby(scene: Scene) -> Result<()> {
+    let script = r#"python3 -c "import json"; exec python3 -u -c "$0" "$1""#;
+    let command = json!(["sh", "-c", script, PROGRAM, "an argument"]);
+    restarts_from_standbys(scene, "python", command).await
+}
+
+async fn a_program_that_parks_restarts_from_its_standby(scene: Scene) -> Result<()> {
+    let command = json!(["python3", "-u", "-c", PARKS, "an argument"]);
+    restarts_from_standbys(scene, "program", command).await
+}
+
+async fn restarts_from_standbys(scene: Scene, kind: &str, command: Value) -> Result<()> {
     scene.product.load(&image::python().await?).await?;
     // The worker is not root, and its root file system is read-only.
     let container = json!({
         "image": "localhost/python:3",
-        "command": ["python3", "-u", "-c", PROGRAM, "an argument"],
+        "command": command,
         "securityContext": {
             "runAsUser": 4321,
             "runAsNonRoot": true,
@@ -53,7 +94,7 @@ async fn a_python_worker_restarts_from_its_standby(scene: Scene) -> Result<()> {
     let manifest = Manifest::new(2, "")
         .container(container)
         .annotated("lockstep.dev/heartbeat-timeout", "60s")
-        .annotated("lockstep.dev/standby", "python");
+        .annotated("lockstep.dev/standby", kind);
     let group = scene.apply(&manifest).await?;
     let pods = names(&group, 2).await?;
     let said = |attempt: usize, how: &str| format!("attempt {attempt} {how} ['-c', 'an argument']");

@@ -28,6 +28,7 @@ use super::files::{Folder, List, SHIM, SOCKET};
 use super::inherited;
 use super::is_sent;
 use super::kinds::{Kinds, MAX_RANKS};
+use super::log::Log;
 use super::memory::{Memory, SHORT};
 use super::process::{Fault, Process, State};
 use super::wire::Environment;
@@ -241,6 +242,7 @@ impl Ranks {
 
     fn hear_standbys(&mut self) {
         for waiting in &mut self.waiting {
+            let warmed = waiting.process.state == State::Warming;
             waiting.process.listen();
             if waiting.process.closed {
                 // It has ended, or can be told nothing any more.
@@ -250,6 +252,9 @@ impl Ranks {
                 && let Some(kind) = self.kinds.get(waiting.kind)
             {
                 kind.size_kib = Some(ready.memory_kib);
+                if warmed {
+                    Log::ready(&ready, waiting.process.parks);
+                }
             }
         }
     }
