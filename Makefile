@@ -128,7 +128,7 @@ demo: install ## Kill a worker of a running job, in place and with Recreate, and
 	$(TARGET)/debug/lockstep-demo
 
 .PHONY: demo-ddp
-demo-ddp: install ## Train with PyTorch, kill ranks, in place and with Recreate; draws the loss curves to docs/images/pytorch-ddp.svg
+demo-ddp: install ## Train with PyTorch, kill ranks, from standbys, in place and with Recreate; draws the loss curves to docs/images/pytorch-ddp.svg
 	$(TARGET)/debug/lockstep-bench ddp
 	python3 examples/pytorch-ddp/plot.py $(TARGET)/bench/ddp.json docs/images/pytorch-ddp.svg
 

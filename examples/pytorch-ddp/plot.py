@@ -10,10 +10,10 @@ import sys
 from typing import Any
 
 WIDTH, HEIGHT = 860, 420
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 48, 48  # around the plot
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 64, 48  # around the plot
 GAP = 2.0  # seconds without a step that are shown as a gap
 POINTS = 400  # of a curve at most
-CURVES = (("inPlace", "in place", "#1668c4"), ("recreate", "Recreate", "#d1622b"))
+CURVES = (("standby", "in place, from standbys", "#2e8b57"), ("inPlace", "in place", "#1668c4"), ("recreate", "Recreate", "#d1622b"))
 
 
 class Axes:

@@ -14,6 +14,7 @@ Settings (environment):
   CHECKPOINT_EVERY          steps between two checkpoints
   LOG_EVERY                 steps between two lines of each rank; the first step after a start is always logged
   LOCKSTEP_RESTART_ATTEMPT  how often the group was restarted in place; Lockstep sets it
+  LOCKSTEP_HEARTBEAT        a file to touch after each step; Lockstep sets it, too
 """
 
 import json
@@ -36,6 +37,7 @@ STEPS = int(os.environ.get("STEPS", "2000"))
 CHECKPOINT_EVERY = int(os.environ.get("CHECKPOINT_EVERY", "20"))
 LOG_EVERY = int(os.environ.get("LOG_EVERY", "1"))
 ATTEMPT = int(os.environ.get("LOCKSTEP_RESTART_ATTEMPT", "0"))
+HEARTBEAT = os.environ.get("LOCKSTEP_HEARTBEAT")
 
 START_TIMEOUT = 300.0  # seconds for all ranks to find each other
 KEPT = 2  # checkpoints
@@ -146,6 +148,8 @@ def train() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if HEARTBEAT:
+            os.utime(HEARTBEAT)
         if step == first or step % LOG_EVERY == 0:
             mean = loss.detach()
             dist.all_reduce(mean)

@@ -13,6 +13,8 @@ mod ray;
 mod sbom;
 #[cfg(test)]
 mod tests;
+mod trixie;
+mod wheels;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,6 +25,7 @@ pub use base::{PAUSE, busybox, pause};
 pub use product::{Programs, checked_program, control_plane, node_daemon, sboms};
 pub use python::{python, torch};
 pub use ray::ray;
+pub use trixie::{jax, torch2};
 
 use crate::command::CommandError;
 

@@ -41,7 +41,7 @@ enum Action {
     },
     /// Build the images of Lockstep and of the examples, and load them onto every node
     LoadImages {
-        /// The images [default: all but those of Ray and PyTorch]
+        /// The images [default: all but those of Ray, PyTorch and JAX]
         #[arg(value_enum)]
         images: Vec<Named>,
         #[command(flatten)]
@@ -92,6 +92,8 @@ enum Named {
     Python,
     Ray,
     Torch,
+    Torch2,
+    Jax,
 }
 
 impl Named {
@@ -165,6 +167,8 @@ async fn load_images(name: &str, wanted: &[Named]) -> anyhow::Result<()> {
             Named::Python => image::python().await?,
             Named::Ray => image::ray().await?,
             Named::Torch => image::torch().await?,
+            Named::Torch2 => image::torch2().await?,
+            Named::Jax => image::jax().await?,
         };
         cluster.load_image(&image).await?;
         progress.say(format_args!("{} is on every node", image.name));

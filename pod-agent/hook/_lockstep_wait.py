@@ -65,7 +65,7 @@ class Guard:
         """Ends the standby before the code of a module runs that it must not run."""
         if name in self.standby.main:
             self.standby.spoil("main " + name)
-        if not self.standby.is_installed(spec):
+        if not self.standby.is_installed(spec) and not self.standby.is_generated(spec):
             self.standby.spoil("user " + name)
         self.admitted += 1
         if spec.has_location and spec.origin:
@@ -100,6 +100,7 @@ class Standby:
         self.main = (name, name + ".__main__") if self.release.kind == "-m" else ()
         self.guard = Guard(self)
         self.folders = self.installation()
+        self.began, self.path = time.time(), list(sys.path)
         self.null = -1
         self.score = None
 
@@ -123,6 +124,17 @@ class Standby:
             places = [os.path.join(place, "") for place in spec.submodule_search_locations or ()]
         # What has no file is made by code that is admitted already.
         return all(place.startswith(self.folders) for place in places)
+
+    def is_generated(self, spec):
+        """Whether an import has written a module, into a folder that it has made for itself, as PyTorch does."""
+        if not spec.origin or not spec.has_location:
+            return False
+        folder = os.path.dirname(spec.origin)
+        if folder in self.path or folder in self.release.before:
+            return False
+        status = [os.stat(place) for place in (folder, spec.origin)]
+        private = not status[0].st_mode & 0o077
+        return private and all(each.st_uid == os.geteuid() and each.st_ctime > self.began for each in status)
 
     def say(self, text):
         self.channel.settimeout(None)

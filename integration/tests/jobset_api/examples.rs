@@ -97,9 +97,11 @@ const EXAMPLES: &[(&str, &[&str])] = &[
 
 /// Each folder for kustomize, and its Jobs.
 const KUSTOMIZED: &[(&str, &[&str])] = &[
+    ("jax-standby", &["jax-standby-workers-0"]),
     ("pytorch-ddp", &["pytorch-ddp-workers-0"]),
     ("pytorch-ddp-recreate", &["pytorch-ddp-recreate-workers-0"]),
     ("pytorch-ddp-standby", &["pytorch-ddp-standby-workers-0"]),
+    ("pytorch-ddp-torchrun", &["pytorch-ddp-torchrun-workers-0"]),
 ];
 
 async fn every_example_applies_and_begins_as_it_says(scene: Scene) -> Result<()> {

@@ -49,6 +49,27 @@ class Imports(StandbyTest):
         self.assertEqual(121, standby.process.wait())
         self.assertFalse(ran.exists())
 
+    def test_what_an_import_has_written_itself(self) -> None:
+        # As torch.distributed.nn does, which torch._dynamo imports.
+        self.install("module_x", """
+            import os, sys, tempfile
+            made = tempfile.TemporaryDirectory()
+            sys.path.append(made.name)
+            with open(os.path.join(made.name, "made_here.py"), "w") as file:
+                file.write("x = 1")
+            import made_here
+            """)
+        self.list.write(["module_x"])
+        self.assertLessEqual({"module_x", "made_here"}, set(self.released(self.standby())["modules"]))
+        # A folder of the user's own is none, whatever adds it.
+        own = self.folder / "own"
+        own.mkdir(mode=0o700)
+        (own / "own_module.py").write_text("")
+        self.assertEqual(("spoiled module_x user own_module", 121), self.fails(f"import sys; sys.path.append({str(own)!r}); import own_module"))
+        text = f"import sys, tempfile; sys.path.append(tempfile.mkdtemp(dir={str(self.folder)!r})); "
+        text += "name = sys.path[-1]; open(name + '/made_there.py', 'w').close(); import os; os.chmod(name, 0o755); import made_there"
+        self.assertEqual(("spoiled module_x user made_there", 121), self.fails(text))
+
     def test_variables_that_the_program_sets_before_it_imports(self) -> None:
         self.install("module_x", "import os; seen = [os.environ.get(n) for n in ('OMP_NUM_THREADS', 'TF_X', 'TZ')]")
         program = self.program("""

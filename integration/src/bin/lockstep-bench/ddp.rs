@@ -1,5 +1,5 @@
 //! Kills ranks of a training with PyTorch's DistributedDataParallel (`examples/pytorch-ddp`), and
-//! measures the time until every rank does steps again, in place and with Recreate.
+//! measures the time until every rank does steps again, from standbys, in place and with Recreate.
 
 pub(crate) mod job;
 mod log;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use lockstep_integration::cluster::Cluster;
 use lockstep_integration::harness::{Access, Namespace, stopwatch};
-use lockstep_integration::image;
+use lockstep_integration::image::{self, Image};
 use lockstep_integration::progress::Progress;
 use serde_json::{Value, json};
 
-use self::job::{Restart, Training, WORKERS};
+use self::job::{Example, Restart, Training, WORKERS};
 use crate::write;
 
 /// Number of steps, as in the manifest.
@@ -42,6 +42,32 @@ pub(crate) struct Args {
     examples: PathBuf,
 }
 
+/// How the job is restarted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// In place, from standbys, once they are ready.
+    Standby,
+    InPlace,
+    Recreate,
+}
+
+impl Kind {
+    const fn example(self) -> Example {
+        match self {
+            // As many steps as the others, all of which are logged.
+            Self::Standby => Example {
+                adapted: &[
+                    ("value: \"1000000\"", "value: \"1500\""),
+                    ("value: \"50\"", "value: \"1\""),
+                ],
+                ..Example::script("pytorch-ddp-standby")
+            },
+            Self::InPlace => Example::script("pytorch-ddp"),
+            Self::Recreate => Example::script("pytorch-ddp-recreate"),
+        }
+    }
+}
+
 /// Results of one job.
 struct Run {
     restarts: Vec<Restart>,
@@ -55,15 +81,19 @@ struct Run {
 
 /// Runs the benchmark.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let measured = in_namespace(async |namespace| measure(namespace, &args).await).await?;
+    let image = image::torch().await?;
+    let measured = in_namespace(&image, async |namespace| measure(namespace, &args).await).await?;
     write("ddp", &measured)
 }
 
 /// Measures in a namespace of the shared cluster, in which the product is installed, and removes
 /// the namespace.
-pub(crate) async fn in_namespace<T>(measure: impl AsyncFnOnce(&Namespace) -> Result<T>) -> Result<T> {
+pub(crate) async fn in_namespace<T>(
+    image: &Image,
+    measure: impl AsyncFnOnce(&Namespace) -> Result<T>,
+) -> Result<T> {
     let cluster = Cluster::shared(1).await?;
-    cluster.load_image(&image::torch().await?).await?;
+    cluster.load_image(image).await?;
     let access = Access {
         client: cluster.client().await?,
         kubectl: cluster.tools().path("kubectl")?.to_owned(),
@@ -79,44 +109,50 @@ pub(crate) async fn in_namespace<T>(measure: impl AsyncFnOnce(&Namespace) -> Res
 }
 
 async fn measure(namespace: &Namespace, args: &Args) -> Result<Value> {
-    let in_place = train(namespace, args, "pytorch-ddp").await?;
-    for restart in &in_place.restarts {
+    let standby = train(namespace, args, Kind::Standby).await?;
+    let in_place = train(namespace, args, Kind::InPlace).await?;
+    for restart in standby.restarts.iter().chain(&in_place.restarts) {
         ensure!(
             (restart.new_pods, restart.new_containers) == (0, 0),
             "pods or containers are new"
         );
     }
-    let recreated = train(namespace, args, "pytorch-ddp-recreate").await?;
+    let recreated = train(namespace, args, Kind::Recreate).await?;
+    let runs = [&standby, &in_place, &recreated];
     println!("\nA rank of {WORKERS} is killed while it trains, in seconds (median, least, most)");
-    println!("{:<44}{:>24}{:>24}", "", "in place", "Recreate");
+    row("", ["from standbys", "in place", "Recreate"].map(str::to_owned));
     for (what, time) in MOMENTS {
-        row(what, &in_place, &recreated, time);
+        row(what, runs.map(|run| shown(run, time)));
     }
     let most = |run: &Run, count: fn(&Restart) -> usize| {
         let most = run.restarts.iter().map(count).max().unwrap_or_default();
         format!("{most} of {WORKERS}")
     };
-    let pods = |run| most(run, |restart| restart.new_pods);
-    println!(
-        "{:<44}{:>24}{:>24}",
-        "new pods",
-        pods(&in_place),
-        pods(&recreated)
+    row("new pods", runs.map(|run| most(run, |restart| restart.new_pods)));
+    row(
+        "steps done again, each with the same loss",
+        runs.map(|run| run.again.to_string()),
     );
-    println!(
-        "{:<44}{:>24}{:>24}",
-        "steps done again, each with the same loss", in_place.again, recreated.again
-    );
-    Ok(json!({"workers": WORKERS, "inPlace": in_place.json(), "recreate": recreated.json()}))
+    Ok(json!({
+        "workers": WORKERS,
+        "standby": standby.json(),
+        "inPlace": in_place.json(),
+        "recreate": recreated.json(),
+    }))
 }
 
 /// Runs a training to its end, with restarts in between.
-async fn train(namespace: &Namespace, args: &Args, name: &str) -> Result<Run> {
+async fn train(namespace: &Namespace, args: &Args, kind: Kind) -> Result<Run> {
     let progress = Progress::new();
-    let mut training = Training::start(namespace, &args.examples, name).await?;
+    let example = kind.example();
+    let name = example.name;
+    let mut training = Training::start(namespace, &args.examples, example).await?;
     let mut restarts = Vec::new();
     for round in 1..=args.rounds {
         training.reaches(STEPS * round / (args.rounds + 1)).await?;
+        if kind == Kind::Standby {
+            training.standbys_are_ready().await?;
+        }
         let restart = training.restart(usize::try_from(round - 1)? % WORKERS).await?;
         progress.say(format_args!(
             "{name}: rank {} killed after step {}; after {:.1?} all run, after {:.1?} all do steps, from step {} on",
@@ -160,16 +196,18 @@ impl Run {
     }
 }
 
-fn row(what: &str, in_place: &Run, recreated: &Run, time: Time) {
-    let shown = |run: &Run| {
-        let times = run.times(time);
-        let [median, least, most] = [
-            stopwatch::median(&times),
-            times.iter().min().copied().unwrap_or_default(),
-            times.iter().max().copied().unwrap_or_default(),
-        ]
-        .map(|time| time.as_secs_f64());
-        format!("{median:.2} ({least:.2} to {most:.2})")
-    };
-    println!("{what:<44}{:>24}{:>24}", shown(in_place), shown(recreated));
+fn shown(run: &Run, time: Time) -> String {
+    let times = run.times(time);
+    let [median, least, most] = [
+        stopwatch::median(&times),
+        times.iter().min().copied().unwrap_or_default(),
+        times.iter().max().copied().unwrap_or_default(),
+    ]
+    .map(|time| time.as_secs_f64());
+    format!("{median:.2} ({least:.2} to {most:.2})")
+}
+
+fn row(what: &str, shown: [String; 3]) {
+    let [standby, in_place, recreated] = shown;
+    println!("{what:<44}{standby:>24}{in_place:>24}{recreated:>24}");
 }

@@ -38,10 +38,11 @@ enum Action {
     /// and on a new cluster. Writes target/bench/ray.json
     Ray(ray::Args),
     /// Kill ranks of a training with PyTorch's DistributedDataParallel, and measure until every
-    /// rank does steps again, in place and with Recreate. Writes target/bench/ddp.json
+    /// rank does steps again, from standbys, in place and with Recreate. Writes
+    /// target/bench/ddp.json
     Ddp(ddp::Args),
-    /// Kill ranks of that training with standbys and without, in turn, and measure until every rank
-    /// does steps again. Writes target/bench/warm.json
+    /// Kill workers of that training, or of others, with standbys and without, in turn, and measure
+    /// until every rank does steps again. Writes target/bench/warm.json
     Warm(warm::Args),
 }
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 pub(super) struct Line {
     /// Seconds since the Unix epoch.
     pub(super) time: f64,
+    pub(super) rank: usize,
     pub(super) event: Option<Event>,
     pub(super) step: Option<u64>,
     pub(super) loss: Option<f64>,
