@@ -29,6 +29,15 @@ const NAMES: [&str; 10] = [
     "torchrun",
 ];
 
+/// A command that is no Python, but may start some.
+#[derive(Debug)]
+pub(super) struct Wrapper {
+    /// How it is called, for people.
+    pub(super) name: String,
+    /// Its PATH: the names come first.
+    pub(super) path: OsString,
+}
+
 /// Puts the names that `path` has into a folder of their own in the hook's folder. Returns the
 /// PATH that has them first; none if there is nothing to start.
 pub(super) fn create(hook: &Path, path: &OsStr) -> io::Result<Option<OsString>> {

@@ -11,21 +11,12 @@ use std::process::Command;
 use super::command::{self, NotPython};
 use super::files::{Folder, List, Mode, PYTHONPATH};
 use super::memory::resident_kib;
-use super::names;
+use super::names::{self, Wrapper};
 use super::process::Process;
 use super::way::Way;
 use super::{FIRST_GUESS_KIB, Standbys};
 use crate::sys::{self, Mask};
 use crate::worker;
-
-/// A command that is no Python, but may start some.
-#[derive(Debug)]
-pub(super) struct Wrapper {
-    /// How it is called, for people.
-    pub(super) name: String,
-    /// Its PATH: [`names`] come first.
-    pub(super) path: OsString,
-}
 
 /// How a worker can have standbys with the hook in `dir`, or why it cannot.
 pub(super) fn prepare(dir: &Path, command: &[OsString]) -> Result<Way, String> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Standbys;
 use super::files::{Folder, List};
-use super::own::Wrapper;
+use super::names::Wrapper;
 use super::process::{Process, State};
 use super::program::{NOT_YET, Program};
 use crate::sys::Mask;

@@ -336,8 +336,8 @@ impl Training {
         Ok(found)
     }
 
-    /// Ends standbys, if there are any already, so that the next restart is cold. While they import,
-    /// they are left alone: the agent would not have them import that module again.
+    /// Ends standbys, if there are any already, so that the next restart is cold. While they
+    /// import, they are left alone: the agent would not have them import that module again.
     pub(crate) async fn without_standbys(&self) -> Result<()> {
         if !self.standbys().await?.is_empty() {
             self.standbys_are_ready().await?;
