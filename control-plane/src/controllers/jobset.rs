@@ -5,6 +5,7 @@
 
 mod counts;
 mod decider;
+mod places;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,13 +29,12 @@ use crate::k8s::watch::decode::NO_ROOM;
 use crate::k8s::watch::notify::Notified;
 use crate::k8s::watch::own_writes::BELIEVED;
 use crate::k8s::watch::{PackedJobSet, Stores, packed};
+use crate::telemetry::log_limit::beginning;
 use crate::telemetry::metrics::{Metrics, Outcome, Queue};
 
 use counts::Counts;
 use decider::{Decided, Decider, Decision, DecisionInput, IN_PART};
-
-/// JobSets that are reconciled at the same time.
-const CONCURRENCY: u16 = 32;
+use places::{LATER, PLACES, Places};
 
 /// Why a JobSet could not be reconciled.
 #[derive(Debug, Error)]
@@ -71,13 +71,14 @@ pub(crate) async fn run(
         complaints: EventDedup::default(),
         counts: Counts::default(),
         decider: Decider::default(),
+        places: Places::new(shutdown.clone()),
     });
     let queue = reconciler.queue.clone();
     let changes = changes.map(|key| {
         queue.named(&key);
         packed(&key)
     });
-    let work = controller_loop::run(reconciler, jobsets, changes, CONCURRENCY, shutdown);
+    let work = controller_loop::run(reconciler, jobsets, changes, PLACES, shutdown);
     tokio::join!(work, publisher.run());
 }
 
@@ -92,6 +93,7 @@ struct Reconciler {
     complaints: EventDedup<JobSet>,
     counts: Counts,
     decider: Decider,
+    places: Places,
 }
 
 impl Reconcile for Reconciler {
@@ -101,6 +103,13 @@ impl Reconcile for Reconciler {
     #[tracing::instrument(level = "error", name = "reconcile", skip_all, fields(namespace = jobset.meta().namespace, jobset = jobset.meta().name))]
     async fn reconcile(&self, jobset: &Arc<PackedJobSet>) -> Result<Action, ReconcileError> {
         let key = &jobset.key();
+        let Some(_place) = self
+            .places
+            .take(key.namespace.as_deref().unwrap_or_default())
+            .await
+        else {
+            return Ok(Action::requeue(LATER));
+        };
         let work = self.queue.begin(key.clone());
         let looked = self.look(key).await;
         drop(work);
@@ -118,7 +127,17 @@ impl Reconcile for Reconciler {
         if matches!(error.0, ApplyError::Conflict(_)) {
             tracing::debug!(namespace, jobset = name, %error, ?delay, "will decide again");
         } else {
-            tracing::warn!(namespace, jobset = name, %error, failures, ?delay, "reconcile failed, will retry");
+            // The event has all of it.
+            let error = error.to_string();
+            let error = beginning(&error);
+            tracing::warn!(
+                namespace,
+                jobset = name,
+                error,
+                failures,
+                ?delay,
+                "reconcile failed, will retry"
+            );
         }
         self.queue.retry(&key, delay);
         Action::requeue(delay)

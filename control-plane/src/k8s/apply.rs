@@ -19,9 +19,10 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource};
 use lockstep_api::{JobSet, events as reasons};
 use lockstep_core::jobset::plan::{self, Plan, Severity};
+use lockstep_process::turns::Turns;
 use thiserror::Error;
-use tokio::sync::Semaphore;
 
+use crate::k8s::watch::lean::Lean;
 use crate::k8s::watch::{PackedJobSet, Stores};
 use crate::telemetry::metrics::{Metrics, Outcome};
 pub(crate) use children::NewJob;
@@ -31,7 +32,10 @@ pub(crate) use event_dedup::{AGAIN, EventDedup};
 mod tests;
 
 /// How many child objects are written concurrently, over all JobSets.
-const PARALLELISM: usize = 50;
+const PARALLELISM: u32 = 50;
+/// The same, for JobSets of one namespace. Others need not wait until a tenant's 20,000 Jobs are
+/// created.
+const OF_ONE: u32 = 16;
 
 /// How often to check whether a foreign Service with the name of a JobSet's Service still exists.
 /// No watch shows it.
@@ -136,7 +140,7 @@ pub struct Applier {
     stores: Stores,
     events: events::Queue,
     metrics: Arc<Metrics>,
-    children: Semaphore,
+    children: Turns,
     failures: EventDedup<JobSet>,
     /// Foreign Services that have the name of a JobSet's Service.
     in_the_way: EventDedup<JobSet>,
@@ -148,7 +152,7 @@ impl Applier {
     #[must_use]
     pub fn new(client: Client, stores: Stores, metrics: Arc<Metrics>) -> (Self, events::Publisher) {
         let (events, publisher) = events::queue(client.clone());
-        let children = Semaphore::new(PARALLELISM);
+        let children = Turns::new(PARALLELISM, OF_ONE);
         (
             Self {
                 client,
@@ -246,7 +250,7 @@ impl Applier {
     }
 
     async fn delete_jobset(&self, jobset: &JobSet) -> Result<(), ApplyError> {
-        let api: Api<JobSet> = Api::namespaced(self.client.clone(), jobset.ns());
+        let api: Api<Lean<JobSet>> = Api::namespaced(self.client.clone(), jobset.ns());
         let exactly = Preconditions {
             uid: jobset.metadata.uid.clone(),
             resource_version: None,

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::k8s::watch::lean::Lean;
 use crate::k8s::watch::lean::fetch::{self, SelectorSeen};
 
-use super::{Applier, ApplyError, PARALLELISM, error_message, is_status};
+use super::{Applier, ApplyError, OF_ONE, error_message, is_status};
 
 /// How many failures of Jobs one event lists: there may be 500, each as long as an event may be.
 const LISTED_FAILURES: usize = 3;
@@ -50,18 +50,17 @@ fn namespace(key: &Key) -> &str {
 
 impl Applier {
     /// Runs `write` for all items concurrently. All are tried, even if some fail.
-    async fn each<T, F>(&self, items: Vec<T>, write: impl Fn(T) -> F) -> Vec<ApplyError>
+    async fn each<T, F>(&self, key: &Key, items: Vec<T>, write: impl Fn(T) -> F) -> Vec<ApplyError>
     where
         F: Future<Output = Result<(), ApplyError>>,
     {
         let write = &write;
         let writes = stream::iter(items).map(|item| async move {
-            // The semaphore is never closed, so a permit always comes.
-            let _permit = self.children.acquire().await;
+            let _turn = self.children.take(namespace(key), 1).await;
             write(item).await.err()
         });
         writes
-            .buffer_unordered(PARALLELISM)
+            .buffer_unordered(OF_ONE as usize)
             .filter_map(std::future::ready)
             .collect()
             .await
@@ -70,7 +69,7 @@ impl Applier {
     pub(super) async fn delete_jobs(&self, key: &Key, jobs: &[JobRef]) -> Result<(), ApplyError> {
         let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
         let errors = self
-            .each(jobs.iter().collect(), |job| self.delete_job(&api, key, job))
+            .each(key, jobs.iter().collect(), |job| self.delete_job(&api, key, job))
             .await;
         errors.into_iter().next().map_or(Ok(()), Err)
     }
@@ -146,7 +145,7 @@ impl Applier {
     ) -> Result<(), ApplyError> {
         let api: Api<Lean<PersistentVolumeClaim>> = Api::namespaced(self.client.clone(), namespace(key));
         let errors = self
-            .each(claims, |claim| self.create_claim(&api, key, claim))
+            .each(key, claims, |claim| self.create_claim(&api, key, claim))
             .await;
         errors.into_iter().next().map_or(Ok(()), Err)
     }
@@ -176,7 +175,7 @@ impl Applier {
     ) -> Result<(), ApplyError> {
         let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
         let errors = self
-            .each(jobs, |job| self.create_job(&api, jobset, key, job))
+            .each(key, jobs, |job| self.create_job(&api, jobset, key, job))
             .await;
         if errors.is_empty() {
             return Ok(());
@@ -236,7 +235,7 @@ impl Applier {
     pub(super) async fn change_jobs(&self, key: &Key, changes: Vec<JobChange>) -> Result<(), ApplyError> {
         let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
         let errors = self
-            .each(changes, |change| self.change_job(&api, key, change))
+            .each(key, changes, |change| self.change_job(&api, key, change))
             .await;
         errors.into_iter().next().map_or(Ok(()), Err)
     }

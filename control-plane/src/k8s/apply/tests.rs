@@ -168,3 +168,44 @@ async fn existing_objects_are_accepted_even_if_the_quota_is_exhausted() {
         assert_eq!(notes, [""; 0]);
     }
 }
+
+#[tokio::test]
+async fn a_namespace_with_thousands_of_jobs_to_create_holds_up_no_other() {
+    let at_work: Arc<Mutex<usize>> = Arc::default();
+    let seen = Arc::clone(&at_work);
+    let service = service_fn(move |request: Request<kube::client::Body>| {
+        let seen = Arc::clone(&seen);
+        async move {
+            if request.uri().path().contains("/namespaces/loud/") {
+                *seen.lock().unwrap() += 1;
+                std::future::pending::<()>().await;
+            }
+            let created = object("Job", "js-a-0").to_string();
+            Ok::<_, Infallible>(Response::builder().status(201).body(Body::from(created)).unwrap())
+        }
+    });
+    let (applier, _publisher) =
+        Applier::new(Client::new(service, "default"), Stores::empty(), Arc::default());
+    let create = |namespace: &str, jobs: usize| {
+        let mut jobset = jobset();
+        jobset.metadata.namespace = Some(namespace.to_owned());
+        let jobs = (0..jobs).map(|number| NewJob::of(&named(&format!("js-a-{number}"))));
+        let (jobs, applier): (Vec<NewJob>, _) = (jobs.collect(), &applier);
+        async move { applier.apply(&jobset, Plan::default(), jobs).await }
+    };
+    // Each is a JobSet.
+    let loud = futures::future::join_all((0..8).map(|_| create("loud", 500)));
+    let quiet = async {
+        while *at_work.lock().unwrap() < OF_ONE as usize {
+            tokio::task::yield_now().await;
+        }
+        create("quiet", 500).await
+    };
+    let limit = tokio::time::sleep(Duration::from_secs(60));
+    tokio::select! {
+        created = quiet => created.unwrap(),
+        _ = loud => panic!("the API server never answers"),
+        () = limit => panic!("it waits for Jobs of another namespace"),
+    }
+    assert_eq!(*at_work.lock().unwrap(), OF_ONE as usize);
+}
