@@ -5,6 +5,7 @@ mod demo;
 mod installation;
 mod jobsets;
 mod platform;
+mod read;
 mod retry;
 mod token;
 

@@ -14,7 +14,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use lockstep_proto::platform::v1 as pb;
 use serde_json::Value;
 
-use super::jobsets::list;
+use super::read::list;
 use super::{Cluster, answer};
 use crate::view::api_error;
 use crate::view::check::{Crd, Fetched, Observed, REQUIRED_RIGHTS, Right};

@@ -6,15 +6,13 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams};
 use lockstep_api::{JobSet, annotations, labels};
 use serde_json::json;
 
+use super::read::{self, list, list_readable};
 use super::{Cluster, answer};
 use crate::view::status::Observed;
-
-/// Objects per page of a list.
-const PAGE_SIZE: u32 = 500;
 
 /// Which JobSets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +57,7 @@ impl Cluster {
     /// One JobSet, or `None` if it does not exist.
     pub(crate) async fn find_jobset(&self, name: &str) -> Result<Option<JobSet>> {
         let api: Api<JobSet> = self.api(&Scope::Namespace);
-        answer(&self.named(name), api.get_opt(name)).await
+        answer(&self.named(name), read::get(&api, name)).await
     }
 
     fn named(&self, jobset: &str) -> String {
@@ -87,7 +85,11 @@ impl Cluster {
             list("Jobs", &jobs_api, &children),
             list("pods", &pods_api, &children),
             // Events are optional: not every account may read them.
-            async { Ok(list("events", &events_api, &events_of).await.unwrap_or_default()) },
+            async {
+                Ok(list_readable("events", &events_api, &events_of)
+                    .await
+                    .unwrap_or_default())
+            },
         )
         .await?;
         let mut seen: Vec<Observed> = jobsets
@@ -132,7 +134,7 @@ impl Cluster {
     pub(crate) async fn events(&self, jobset: &str) -> Result<Vec<Event>> {
         let about = format!("regarding.kind=JobSet,regarding.name={jobset}");
         let api: Api<Event> = self.api(&Scope::Namespace);
-        list("events", &api, &ListParams::default().fields(&about)).await
+        list_readable("events", &api, &ListParams::default().fields(&about)).await
     }
 
     /// Requests a restart by an annotation. Fails if the JobSet was recreated under the same name.
@@ -143,8 +145,7 @@ impl Cluster {
             "annotations": {annotations::RESTART_REQUEST: token},
         }});
         let what = format!("restart JobSet {}/{}", jobset.ns(), jobset.name());
-        let patch = Patch::Merge(patch);
-        answer(&what, api.patch(jobset.name(), &PatchParams::default(), &patch)).await
+        answer(&what, read::patch(&api, jobset.name(), patch)).await
     }
 
     /// Writes `spec.suspend`. Fails if the JobSet was recreated under the same name.
@@ -153,24 +154,6 @@ impl Cluster {
         let patch = json!({"metadata": {"uid": jobset.uid_str()}, "spec": {"suspend": suspended}});
         let verb = if suspended { "suspend" } else { "resume" };
         let what = format!("{verb} JobSet {}/{}", jobset.ns(), jobset.name());
-        let patch = Patch::Merge(patch);
-        answer(&what, api.patch(jobset.name(), &PatchParams::default(), &patch)).await
-    }
-}
-
-/// Lists all objects, page by page.
-pub(super) async fn list<K>(what: &str, api: &Api<K>, params: &ListParams) -> Result<Vec<K>>
-where
-    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-{
-    let mut params = params.clone().limit(PAGE_SIZE);
-    let mut all = Vec::new();
-    loop {
-        let page = answer(what, api.list(&params)).await?;
-        all.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(all),
-        }
+        answer(&what, read::patch(&api, jobset.name(), patch)).await
     }
 }

@@ -16,6 +16,7 @@ use super::authorize::location;
 use super::error_details::{CallError, Reason};
 use super::written::{self, Unwritten};
 use crate::controllers::restart::board::Key;
+use crate::k8s::watch::lean::Lean;
 
 /// How often to try again if another client has changed the JobSet.
 const ATTEMPTS: usize = 5;
@@ -142,7 +143,7 @@ pub(super) async fn request(
     wish: &WorkerRestartRequest,
 ) -> Result<(), Status> {
     let location = location(&key.namespace, &key.name);
-    let api: Api<JobSet> = Api::namespaced(client, &key.namespace);
+    let api: Api<Lean<JobSet>> = Api::namespaced(client, &key.namespace);
     let refused = |reason, message: String| Status::from(CallError::new(reason, message).of_key(key));
     let unavailable = |error: kube::Error| {
         let message = format!("the API server does not answer: {error}");
@@ -153,6 +154,7 @@ pub(super) async fn request(
     let text = wish.to_string();
     for _ in 0..ATTEMPTS {
         let jobset = api.get_opt(&key.name).await.map_err(unavailable)?;
+        let jobset = jobset.map(|Lean(jobset)| jobset);
         let jobset = jobset.filter(|jobset| jobset.uid_str() == uid);
         let jobset = jobset.ok_or_else(|| changed("was deleted or recreated meanwhile"))?;
         if jobset.annotation(RESTART_WORKERS) == Some(&text) {

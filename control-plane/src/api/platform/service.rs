@@ -32,6 +32,7 @@ use crate::controllers::restart;
 use crate::controllers::restart::board::question::RequestedRestart;
 use crate::controllers::restart::board::{Board, Key, Snapshot};
 use crate::hub::Role;
+use crate::k8s::watch::lean::Lean;
 use crate::k8s::watch::{self, PackedJobSet};
 
 /// Serves `lockstep.platform.v1.Platform`.
@@ -141,7 +142,7 @@ impl PlatformService {
     async fn request(&self, key: &Key, uid: &str, token: &str) -> Result<(), Status> {
         let line = self.lines.of(&key.namespace);
         let _turn = line.write().await;
-        let api: Api<JobSet> = Api::namespaced(self.client.clone(), &key.namespace);
+        let api: Api<Lean<JobSet>> = Api::namespaced(self.client.clone(), &key.namespace);
         let patch = json!({"metadata": {
             "uid": uid,
             "annotations": {annotations::RESTART_REQUEST: token},

@@ -14,6 +14,7 @@ use super::authorize::location;
 use super::error_details::{CallError, Reason};
 use super::written::{self, Unwritten};
 use crate::controllers::restart::board::Key;
+use crate::k8s::watch::lean::Lean;
 
 /// How often to try again if another client has changed the JobSet.
 const ATTEMPTS: usize = 5;
@@ -38,7 +39,7 @@ pub(super) async fn set(
     fits: impl Fn(&JobSet) -> Result<(), Status>,
 ) -> Result<Done, Status> {
     let location = location(&key.namespace, &key.name);
-    let api: Api<JobSet> = Api::namespaced(client, &key.namespace);
+    let api: Api<Lean<JobSet>> = Api::namespaced(client, &key.namespace);
     let refused = |reason, message: String| Status::from(CallError::new(reason, message).of_key(key));
     let unavailable = |error: kube::Error| {
         let message = format!("the API server does not answer: {error}");
@@ -50,6 +51,7 @@ pub(super) async fn set(
     };
     for _ in 0..ATTEMPTS {
         let jobset = api.get_opt(&key.name).await.map_err(unavailable)?;
+        let jobset = jobset.map(|Lean(jobset)| jobset);
         let jobset = jobset.ok_or_else(missing)?;
         fits(&jobset)?;
         let uid = jobset.uid_str().to_owned();

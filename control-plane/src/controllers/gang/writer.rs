@@ -20,6 +20,7 @@ use super::watch::Watched;
 use crate::k8s::apply::events::{self, Queue};
 use crate::k8s::apply::{error_message, is_status};
 use crate::k8s::watch::Stores;
+use crate::k8s::watch::lean::Lean;
 use crate::telemetry::metrics::Metrics;
 
 /// Pods of one gang that are written at the same time.
@@ -61,7 +62,7 @@ impl Writer {
     /// # Errors
     /// [`GangWriteError`]. After a conflict `Stores` holds the current JobSet.
     pub(super) async fn write(&self, known: &JobSet, write: Write) -> Result<(), GangWriteError> {
-        let api: Api<JobSet> = Api::namespaced(self.client.clone(), known.ns());
+        let api: Api<Lean<JobSet>> = Api::namespaced(self.client.clone(), known.ns());
         let what = || format!("status of JobSet {}/{}", known.ns(), known.name());
         let failed = |error| GangWriteError::Api { what: what(), error };
         self.metrics.wrote("JobSet", "status");
@@ -70,7 +71,7 @@ impl Writer {
             .patch_status(known.name(), &PatchParams::default(), &Patch::Merge(&patch))
             .await;
         match patched {
-            Ok(jobset) => {
+            Ok(Lean(jobset)) => {
                 self.stores.wrote_jobset(&jobset);
                 let gangs = jobset.status.as_ref().map_or(0, |status| status.gangs.len());
                 if gangs < write.gangs.len() {
@@ -83,7 +84,7 @@ impl Writer {
             }
             Err(error) if is_status(&error, 404) => Ok(()),
             Err(error) if is_status(&error, 409) => {
-                if let Some(now) = api.get_opt(known.name()).await.map_err(failed)? {
+                if let Some(Lean(now)) = api.get_opt(known.name()).await.map_err(failed)? {
                     self.stores.wrote_jobset(&now);
                 }
                 Err(GangWriteError::Conflict)

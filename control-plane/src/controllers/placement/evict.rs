@@ -7,6 +7,7 @@ use kube::{Api, Client};
 use lockstep_core::jobset::placement::{CONDITION, MESSAGE, Member, REASON};
 use serde_json::json;
 
+use crate::k8s::watch::lean::Lean;
 use crate::telemetry::metrics::Metrics;
 
 /// Pods of one Job that are written at the same time, as in upstream.
@@ -19,7 +20,7 @@ pub(super) async fn evict(
     namespace: &str,
     pods: Vec<Member>,
 ) -> (Vec<Member>, Result<(), kube::Error>) {
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let api: Api<Lean<Pod>> = Api::namespaced(client.clone(), namespace);
     let api = &api;
     let mut all = stream::iter(pods)
         .map(|pod| async move { (one(api, metrics, namespace, &pod).await, pod) })
@@ -35,7 +36,12 @@ pub(super) async fn evict(
 }
 
 /// Writes the condition first, so that a podFailurePolicy can tell the deletion from a failure.
-async fn one(api: &Api<Pod>, metrics: &Metrics, namespace: &str, pod: &Member) -> Result<(), kube::Error> {
+async fn one(
+    api: &Api<Lean<Pod>>,
+    metrics: &Metrics,
+    namespace: &str,
+    pod: &Member,
+) -> Result<(), kube::Error> {
     if !pod.marked {
         let condition = json!({
             "type": CONDITION,

@@ -15,6 +15,7 @@ use kube::api::{Api, DeleteParams, Preconditions};
 use lockstep_core::restart::Condemned;
 
 use crate::k8s::retry::delay;
+use crate::k8s::watch::lean::Lean;
 use crate::k8s::watch::own_writes::BELIEVED;
 
 type Deletion = Pin<Box<dyn Future<Output = (String, Result<(), kube::Error>)> + Send>>;
@@ -85,7 +86,7 @@ impl PodDeleter {
     }
 }
 
-async fn delete(api: Api<Pod>, name: String, uid: String) -> (String, Result<(), kube::Error>) {
+async fn delete(api: Api<Lean<Pod>>, name: String, uid: String) -> (String, Result<(), kube::Error>) {
     let exactly = Preconditions {
         uid: Some(uid.clone()),
         resource_version: None,

@@ -9,10 +9,12 @@ use kube::api::{Api, Patch, PatchParams};
 use lockstep_api::{JobSet, annotations};
 use serde_json::{Value, json};
 
+use crate::k8s::watch::lean::Lean;
+
 /// The pause after a failed write.
 const RETRY: Duration = Duration::from_secs(5);
 
-type Write = Pin<Box<dyn Future<Output = Result<JobSet, kube::Error>> + Send>>;
+type Write = Pin<Box<dyn Future<Output = Result<Lean<JobSet>, kube::Error>> + Send>>;
 
 /// Writes the annotation when there is nothing else to write.
 pub(super) struct RestartCountAnnotation {
@@ -36,7 +38,7 @@ impl RestartCountAnnotation {
         if self.writing.is_some() || waits || shown(jobset) == Some(restarts) {
             return;
         }
-        let api: Api<JobSet> = Api::namespaced(self.client.clone(), jobset.ns());
+        let api: Api<Lean<JobSet>> = Api::namespaced(self.client.clone(), jobset.ns());
         let (name, patch) = (jobset.name().to_owned(), patch(jobset, restarts));
         self.writing = Some(Box::pin(async move {
             api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
@@ -54,7 +56,7 @@ impl RestartCountAnnotation {
             let written = write.as_mut().await;
             self.writing = None;
             match written {
-                Ok(jobset) => return jobset,
+                Ok(Lean(jobset)) => return jobset,
                 Err(error) => {
                     tracing::debug!(%error, "number of restarts not written, will retry");
                     self.not_before = Some(Instant::now() + RETRY);

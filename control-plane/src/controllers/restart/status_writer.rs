@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use super::convert;
 use crate::k8s::watch::cache_entry::version;
+use crate::k8s::watch::lean::Lean;
 
 /// Why a write did not happen.
 #[derive(Debug, Error)]
@@ -165,13 +166,13 @@ impl StatusWriter {
 
 /// Writes `change` on top of exactly `known`.
 async fn write(client: kube::Client, known: Arc<JobSet>, change: Change) -> Result<JobSet, WriteError> {
-    let api: Api<JobSet> = Api::namespaced(client, known.ns());
+    let api: Api<Lean<JobSet>> = Api::namespaced(client, known.ns());
     let patch = patch(&known, &change, jiff::Timestamp::now());
     let patched = api
         .patch_status(known.name(), &PatchParams::default(), &Patch::Merge(&patch))
         .await;
     match patched {
-        Ok(jobset) if jobset.metadata.uid == known.metadata.uid => {
+        Ok(Lean(jobset)) if jobset.metadata.uid == known.metadata.uid => {
             let status = jobset.status.as_ref();
             let state = status.and_then(|status| status.in_place_restart.as_ref());
             let wanted = change
@@ -194,7 +195,7 @@ async fn write(client: kube::Client, known: Arc<JobSet>, change: Change) -> Resu
         Ok(_) => Err(WriteError::Gone),
         Err(kube::Error::Api(error)) if error.code == 404 => Err(WriteError::Gone),
         Err(kube::Error::Api(error)) if error.code == 409 => match api.get_opt(known.name()).await {
-            Ok(Some(jobset)) if jobset.metadata.uid == known.metadata.uid => {
+            Ok(Some(Lean(jobset))) if jobset.metadata.uid == known.metadata.uid => {
                 // This was read from etcd after `known`, so only a store that has gone back holds
                 // an older version.
                 let (before, now) = (version(&known.metadata), version(&jobset.metadata));
@@ -333,6 +334,25 @@ mod tests {
         }
         let refused = refused("9").await;
         assert_eq!(refused.to_string(), "it was at resourceVersion 20, and is at 9");
+    }
+
+    #[tokio::test]
+    async fn a_write_succeeds_whatever_the_field_managers_have_written() {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            let mut answer = json!(at("21"));
+            answer["status"] = json!({"inPlaceRestart": {"generation": 1}});
+            answer["metadata"]["managedFields"] = json!([
+                {"manager": "evil", "operation": "Update", "time": "9999-12-31T23:59:59Z"},
+            ]);
+            Ok::<_, tower::BoxError>(Response::new(Body::from(answer.to_string().into_bytes())))
+        });
+        let client = kube::Client::new(service, "default");
+        let change = Change {
+            durable: Some(Durable::default()),
+            ..Change::default()
+        };
+        let written = write(client, Arc::new(at("20")), change).await.unwrap();
+        assert_eq!(written.metadata.resource_version.as_deref(), Some("21"));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use super::cache_entry::{mapped, same_kind_as};
 use owners::owners;
 
 pub(crate) mod fetch;
+mod jobset;
 mod owners;
 #[cfg(test)]
 mod tests;
