@@ -48,14 +48,21 @@ const OTHERS: &str = "others";
 /// # Errors
 /// `RUST_LOG` is invalid, or a log is set up already.
 pub fn init(format: LogFormat, level: Option<ZapLevel>) -> anyhow::Result<()> {
-    let filter = match (level, std::env::var(EnvFilter::DEFAULT_ENV)) {
-        (None, Ok(directives)) => EnvFilter::try_new(directives)?,
-        // kube logs answers that it cannot parse in full, with the objects of every tenant. The
-        // caller logs the error.
-        (level, _) => EnvFilter::try_new(level.unwrap_or(ZapLevel::Info).filter())?
-            .add_directive("kube_client::client=error".parse()?),
+    let wanted = match (level, std::env::var(EnvFilter::DEFAULT_ENV)) {
+        (None, Ok(directives)) => directives,
+        (level, _) => level.unwrap_or(ZapLevel::Info).filter().to_owned(),
     };
-    Ok(logging::init(format, filter, RateLimit::default())?)
+    Ok(logging::init(format, filter(&wanted)?, RateLimit::default())?)
+}
+
+/// The filter for these directives. kube logs answers that it cannot parse in full, with the
+/// objects of every tenant, unless a directive asks for just that. The caller logs the error.
+fn filter(directives: &str) -> anyhow::Result<EnvFilter> {
+    let filter = EnvFilter::try_new(directives)?;
+    if directives.contains("kube_client") {
+        return Ok(filter);
+    }
+    Ok(filter.add_directive("kube_client::client=error".parse()?))
 }
 
 /// Drops lines of namespaces that exceed their share.

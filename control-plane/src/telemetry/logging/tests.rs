@@ -132,3 +132,30 @@ async fn a_library_has_a_share_of_its_own() {
     assert_eq!(count(&lines, "own"), 2000);
     assert_eq!(count(&lines, "closed"), 1);
 }
+
+#[test]
+fn answers_that_cannot_be_parsed_are_logged_only_on_request() {
+    let logged = |directives: &str| {
+        let log = Log::default();
+        let written = fmt::layer().with_writer(log.clone()).with_ansi(false);
+        let subscriber = tracing_subscriber::registry()
+            .with(filter(directives).unwrap())
+            .with(written);
+        with_default(subscriber, || {
+            tracing::warn!(target: "kube_client::client", "an object");
+            tracing::error!(target: "kube_client::client", "an error");
+            tracing::info!("of our own");
+        });
+        String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+    };
+    // The chart always sets RUST_LOG.
+    for usual in ["info", "info,kube=warn", "debug", "trace"] {
+        let lines = logged(usual);
+        assert!(!lines.contains("an object"), "{usual}: {lines}");
+        assert!(
+            lines.contains("an error") && lines.contains("of our own"),
+            "{usual}: {lines}"
+        );
+    }
+    assert!(logged("info,kube_client::client=debug").contains("an object"));
+}

@@ -8,6 +8,9 @@ use super::Driver;
 use super::handle::Arrival;
 use super::log_limit::LogLimit;
 
+/// Longest text of an agent in a line of the log, in bytes. The control plane gets all of it.
+const LONGEST: usize = 200;
+
 impl Driver {
     /// Logs the effects of a fact, within each pod's limit.
     pub(super) fn log(&mut self, effects: &Effects) {
@@ -73,7 +76,7 @@ pub(super) fn log_reports(reports: &[WorkerState], lines: &mut LogLimit) {
             heartbeat = ?state.heartbeat,
             generation = state.generation.0,
             exit_code = state.phase.exit().map(|exit| exit.code),
-            detail = state.detail,
+            detail = beginning(&state.detail),
             standbys = state.standbys.as_ref().map(|standbys| standbys.ready),
             started_from_standby = state.starts.map(|starts| starts.standby),
             started_cold = state.starts.map(|starts| starts.cold),
@@ -81,6 +84,11 @@ pub(super) fn log_reports(reports: &[WorkerState], lines: &mut LogLimit) {
             "worker"
         );
     }
+}
+
+/// The beginning of a text: [`LogLimit`] counts lines, and so each has to be short.
+fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST)]
 }
 
 pub(super) fn log_stale(stale: &[StaleOrder]) {
@@ -91,5 +99,18 @@ pub(super) fn log_stale(stale: &[StaleOrder]) {
     } in stale
     {
         warn!(%group, epoch = epoch.0, highest = highest.0, "ignored desired state from a former leader");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_agents_are_cut() {
+        assert_eq!(beginning("short"), "short");
+        // Each of these has two bytes, and seven in the log.
+        let long = "\u{300}".repeat(512);
+        assert_eq!(beginning(&long), "\u{300}".repeat(100));
     }
 }
