@@ -1,5 +1,5 @@
-//! Reads objects. Whoever may write an object also writes when its field managers did so, and
-//! whoever may create an event writes its times. A time such as `9999-12-31T23:59:59Z` cannot be
+//! Reads objects. A user who may write an object also writes when its field managers did so, and
+//! one who may create an event writes its times. A time such as `9999-12-31T23:59:59Z` cannot be
 //! parsed, and must hide no other object. So field managers are not read, and events that cannot
 //! be read are left out.
 

@@ -1,5 +1,5 @@
 //! JobSets as answers of the API server show them, parsed without the bookkeeping of field
-//! managers. Whoever may write a JobSet writes that, too: a time there that cannot be parsed
+//! managers. A user who may write a JobSet writes that, too: a time there that cannot be parsed
 //! (`9999-12-31T23:59:59Z`) must not make a write look failed.
 
 use lockstep_api::{JobSet, JobSetSpec, JobSetStatus};
