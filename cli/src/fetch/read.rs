@@ -4,6 +4,7 @@
 //! be read are left out.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use kube::Resource;
 use kube::api::{Api, GetParams, ListParams, Patch, PatchParams};
 use kube::core::Request;
 use serde::Deserialize;
@@ -31,7 +32,10 @@ fn parsed<K: DeserializeOwned>(mut object: Value) -> kube::Result<K> {
 }
 
 /// An object, or `None` if it does not exist.
-pub(super) async fn get<K: DeserializeOwned + Clone>(api: &Api<K>, name: &str) -> kube::Result<Option<K>> {
+pub(super) async fn get<K: Resource + DeserializeOwned + Clone>(
+    api: &Api<K>,
+    name: &str,
+) -> kube::Result<Option<K>> {
     let request = Request::new(api.resource_url()).get(name, &GetParams::default());
     let request = request.map_err(kube::Error::BuildRequest)?;
     match api.clone().into_client().request(request).await {
@@ -42,7 +46,7 @@ pub(super) async fn get<K: DeserializeOwned + Clone>(api: &Api<K>, name: &str) -
 }
 
 /// Changes an object, and returns it as it is then.
-pub(super) async fn patch<K: DeserializeOwned + Clone>(
+pub(super) async fn patch<K: Resource + DeserializeOwned + Clone>(
     api: &Api<K>,
     name: &str,
     patch: Value,
@@ -56,7 +60,7 @@ pub(super) async fn patch<K: DeserializeOwned + Clone>(
 /// Lists all objects, page by page.
 pub(super) async fn list<K>(what: &str, api: &Api<K>, params: &ListParams) -> anyhow::Result<Vec<K>>
 where
-    K: DeserializeOwned + Clone,
+    K: Resource + DeserializeOwned + Clone,
 {
     let all = read_all(what, api, params).await?.into_iter();
     answer(what, async { all.collect() }).await
@@ -65,7 +69,7 @@ where
 /// Lists all objects that can be read.
 pub(super) async fn list_readable<K>(what: &str, api: &Api<K>, params: &ListParams) -> anyhow::Result<Vec<K>>
 where
-    K: DeserializeOwned + Clone,
+    K: Resource + DeserializeOwned + Clone,
 {
     let all = read_all(what, api, params).await?;
     Ok(all.into_iter().flatten().collect())
@@ -73,7 +77,7 @@ where
 
 async fn read_all<K>(what: &str, api: &Api<K>, params: &ListParams) -> anyhow::Result<Vec<kube::Result<K>>>
 where
-    K: DeserializeOwned + Clone,
+    K: Resource + DeserializeOwned + Clone,
 {
     let mut params = params.clone().limit(PAGE_SIZE);
     let mut all = Vec::new();
