@@ -32,10 +32,12 @@ pub(super) enum Event {
     Done,
 }
 
-/// The lines of a log. Lines that cannot be parsed are ignored, such as one that a kill cut off.
+/// The lines of a log. Lines that cannot be parsed are ignored, such as one that a kill cut off. Two
+/// ranks that share a log may write into the same line.
 pub(super) fn parse(text: &str) -> Vec<Line> {
+    let parse = |line| serde_json::Deserializer::from_str(line).into_iter();
     text.lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
+        .flat_map(|line| parse(line).map_while(Result::ok))
         .collect()
 }
 
@@ -121,6 +123,12 @@ Traceback (most recent call last):
             Some((8.0, Some(1)))
         );
         assert_eq!(started_after(run.get(1..).unwrap(), 0.0), None);
+    }
+
+    #[test]
+    fn ranks_share_a_line() {
+        let lines = parse("{\"time\": 1.0, \"rank\": 0}{\"time\": 1.5, \"rank\": 1}\n\n{\"ti");
+        assert_eq!(lines.iter().map(|line| line.rank).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]
