@@ -32,8 +32,8 @@ pub(super) enum Event {
     Done,
 }
 
-/// The lines of a log. Lines that cannot be parsed are ignored, such as one that a kill cut off. Two
-/// ranks that share a log may write into the same line.
+/// The lines of a log. Lines that cannot be parsed are ignored, such as one that a kill cut off.
+/// Two ranks that share a log may write into the same line.
 pub(super) fn parse(text: &str) -> Vec<Line> {
     let parse = |line| serde_json::Deserializer::from_str(line).into_iter();
     text.lines()
