@@ -273,7 +273,7 @@ soak-gang: deps ## Start 100 gangs all at once and one after another, with a rea
 
 .PHONY: soak-warm
 soak-warm: deps ## Restart workers and ranks from standbys, while processes are killed at any moment (RESTARTS=1000)
-	LOCKSTEP_SOAK_RESTARTS=$(RESTARTS) LOCKSTEP_SOAK_SEEDS=50 $(CARGO) test --locked -p lockstep-pod-agent --test agent -- often:: storm::
+	LOCKSTEP_SOAK_RESTARTS=$(RESTARTS) LOCKSTEP_SOAK_SEEDS=50 $(CARGO) test --locked $(TESTED) --test agent -- often:: storm::
 
 .PHONY: deny
 deny: ## Check licences and sources of dependencies, and advisories where their database can be reached
