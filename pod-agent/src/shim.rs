@@ -74,8 +74,8 @@ impl Rank {
     /// What is to be run if this program is called by this path. None if nothing says so.
     fn called_by(called: &Path) -> Option<Self> {
         let args = env::args_os().skip(1).collect();
-        if let (Some(name), Some(hook)) = (names::called(called), names::hook(called)) {
-            let path = env::var_os("PATH").unwrap_or_default();
+        if let Some((name, hook)) = names::called(called) {
+            let path = env::var_os(PATH).unwrap_or_default();
             return Some(Self {
                 python: name.to_owned(),
                 args,

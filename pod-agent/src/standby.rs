@@ -1,6 +1,6 @@
 //! Standbys: processes that are started ahead, and wait to go on as the worker of the next attempt.
 //!
-//! A standby runs the worker's own command, unchanged, in one of two [ways](way::Way). Its
+//! A standby runs the worker's own command, unchanged, in one of several [ways](way::Way). Its
 //! environment makes Python load a hook before all else (`pod-agent/hook`); there it imports ahead
 //! and waits, before the program exists. A release lets Python go on. In the first attempt the hook
 //! only notes what is imported. Or the [program] parks itself, as far on as it likes.

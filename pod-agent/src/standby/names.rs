@@ -65,16 +65,13 @@ pub(super) fn create(hook: &Path, path: &OsStr) -> io::Result<Option<OsString>> 
     Ok(any.then_some(first))
 }
 
-/// The name, if the file at `called` is one of these: this program was called by it.
-pub(crate) fn called(called: &Path) -> Option<&OsStr> {
-    let inside = called.parent()?.file_name()? == FOLDER;
+/// The name and the hook's folder, if the file at `called` is one of these: this program was called
+/// by it.
+pub(crate) fn called(called: &Path) -> Option<(&OsStr, &Path)> {
+    let folder = called.parent()?;
     let name = called.file_name()?;
-    (inside && NAMES.iter().any(|known| name == *known)).then_some(name)
-}
-
-/// The hook's folder, if the file at `called` is one of these.
-pub(crate) fn hook(called: &Path) -> Option<&Path> {
-    called.parent()?.parent()
+    let known = folder.file_name()? == FOLDER && NAMES.iter().any(|known| name == *known);
+    Some((name, folder.parent()?)).filter(|_| known)
 }
 
 /// `path` without the folder of the file at `called`, however it is spelt there.
@@ -132,8 +129,7 @@ mod tests {
         let hook = dir.path().join("hook");
         fs::create_dir_all(hook.join("path")).unwrap();
         let file = hook.join("path/python3");
-        assert_eq!(called(&file), Some(OsStr::new("python3")));
-        assert_eq!(super::hook(&file), Some(hook.as_path()));
+        assert_eq!(called(&file), Some((OsStr::new("python3"), hook.as_path())));
         assert_eq!(called(Path::new("/x/hook/python")), None);
         assert_eq!(called(Path::new("python")), None);
         assert_eq!(called(&hook.join("path/lockstep-pod-agent")), None);

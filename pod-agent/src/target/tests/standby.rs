@@ -7,8 +7,13 @@ const AHEAD: Duration = Duration::from_millis(1500);
 
 /// Running at generation 3, and able to have standbys.
 fn running() -> Bench {
+    running_as(Machine::with_standby)
+}
+
+/// Running at generation 3, as this kind of agent.
+fn running_as(kind: fn(Machine) -> Machine) -> Bench {
     let mut bench = Bench::fresh();
-    bench.machine = bench.machine.with_standby();
+    bench.machine = kind(bench.machine);
     bench.step(Input::Target(Target {
         start_fresh: true,
         ..released(3)
@@ -304,13 +309,7 @@ fn what_waits_and_what_the_worker_starts_are_reported() {
 /// A script itself is started cold each time. What it starts through the agent counts.
 #[test]
 fn a_worker_that_only_starts_others_asks_for_their_standbys_once_in_each_attempt() {
-    let mut bench = Bench::fresh();
-    bench.machine = bench.machine.with_standbys_of_ranks();
-    bench.step(Input::Target(Target {
-        start_fresh: true,
-        ..released(3)
-    }));
-    bench.step(Input::Started);
+    let mut bench = running_as(Machine::with_standbys_of_ranks);
     assert_eq!(starts(&bench), (0, 0, Duration::ZERO));
     for _ in 0..2 {
         bench.now += SETTLED;
