@@ -1,4 +1,4 @@
-//! The calls of stand-ins: what they ask, what they are told, and when they hang up.
+//! The calls of stand-ins: what they ask for, the agent's answers, and their end.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,12 +19,12 @@ use super::wire::{self, Answer, Call, MAX_MESSAGE};
 
 /// How long a released standby may take to confirm that it goes on.
 const CONFIRM: Duration = Duration::from_secs(5);
-/// Most messages that are read of one caller at once; the rest is read in the next round.
+/// Most messages that are read from one caller at once. The rest is read in the next round.
 const AT_ONCE: usize = 64;
 /// Longest message of a caller that stands in.
 const MAX_SIGNAL: usize = 64;
 
-/// What was heard of a caller.
+/// What was read from a caller.
 enum Heard {
     Nothing,
     HungUp,
@@ -32,7 +32,7 @@ enum Heard {
 }
 
 impl Ranks {
-    /// Takes new callers. Those of other users, and those that are too many, are hung up on.
+    /// Accepts new callers. Closes the connections of other users, and those beyond the limit.
     pub(super) fn accept(&mut self, context: &Context<'_>) {
         for _ in 0..MAX_RANKS {
             let Ok(socket) = sys::accept(&self.listener) else {
@@ -58,7 +58,7 @@ impl Ranks {
         }
     }
 
-    /// Takes what callers and released standbys have said.
+    /// Reads the messages of callers and of released standbys.
     pub(super) fn hear_callers(&mut self, context: &Context<'_>) {
         for at in 0..self.callers.len() {
             self.hear_release(at);
@@ -84,7 +84,7 @@ impl Ranks {
         }
     }
 
-    /// The released standby of a caller may have confirmed.
+    /// Reads whether the released standby of a caller has confirmed.
     fn hear_release(&mut self, at: usize) {
         let caller = &mut self.callers[at];
         let Stage::Releasing(release) = &mut caller.stage else {
@@ -93,7 +93,7 @@ impl Ranks {
         release.process.listen();
         if release.process.state != State::Confirmed {
             if release.process.closed {
-                // It has ended, or will say nothing any more.
+                // It has ended, or sends no more messages.
                 release.process.kill();
             }
             return;
@@ -106,13 +106,13 @@ impl Ranks {
             leads: release.leads,
             _list: list,
         };
-        // If it does not hear this, it has hung up.
+        // If this cannot be sent, the caller has hung up.
         caller.say(Answer::Started, None);
         self.kinds.served(kind);
         self.started(kind, Source::Standby, ahead);
     }
 
-    /// A caller has ended, or gives its rank up: that ends, too.
+    /// A caller has ended, or gives its rank up: the rank ends too.
     fn hang_up(&mut self, at: usize) {
         match std::mem::replace(&mut self.callers[at].stage, Stage::Over) {
             Stage::Releasing(release) => {
@@ -141,7 +141,7 @@ impl Ranks {
         };
     }
 
-    /// None if such ranks can have no standbys.
+    /// Returns `None` if such ranks can have no standbys.
     fn kind_of(&mut self, call: &Call) -> Option<u32> {
         let path = call.environment.get(OsStr::new("PATH"));
         let path = path.map_or(OsStr::new(""), OsString::as_os_str);
@@ -153,7 +153,7 @@ impl Ranks {
         self.kinds.admit(&program, &call.environment).ok()?
     }
 
-    /// Lets a standby that is ready go on as what was called for.
+    /// Releases a ready standby as the rank that was called for.
     fn release(&mut self, at: usize, kind: u32, call: &Call, streams: &[OwnedFd]) -> Option<Release> {
         let caller = &self.callers[at];
         let folder = |pid: i32| {
@@ -164,7 +164,7 @@ impl Ranks {
         if call.inherited != self.inherited || !caller.is_there() {
             return None;
         }
-        // The one that goes on learning first.
+        // Prefer the standby that still adds to the list of its kind.
         let found = self
             .waiting
             .iter()
@@ -183,7 +183,8 @@ impl Ranks {
         changes.extend(wire::changes(&waiting.environment, &call.environment));
         let streams: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
         if !waiting.process.release_with(changes, &streams) {
-            // Its end of the socket is closed, or the message is too long: it ends, or is made to.
+            // Its end of the socket is closed, or the message is too long: it ends, or the agent
+            // ends it.
             waiting.process.kill();
             return None;
         }
@@ -268,7 +269,7 @@ impl Ranks {
     /// A child of the agent has been reaped. True if it was a rank.
     pub(super) fn rank_reaped(&mut self, pid: i32, exit: Exit) -> bool {
         for at in 0..self.callers.len() {
-            // What it has said may not have been read yet.
+            // Its last messages may not have been read yet.
             if let Stage::Releasing(release) = &mut self.callers[at].stage
                 && release.process.pid == pid
             {
@@ -320,13 +321,14 @@ impl Caller {
         }
     }
 
-    /// True if it has not hung up. It says nothing while it waits for the answer to its call.
+    /// True if the caller has not hung up. It sends nothing while it waits for the answer to its
+    /// call.
     fn is_there(&self) -> bool {
         let heard = sys::receive(self.socket.as_fd(), &mut [0]);
         heard.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// False if it cannot be told.
+    /// Returns false if the message cannot be sent.
     fn say(&self, answer: Answer, list: Option<BorrowedFd<'_>>) -> bool {
         let text = answer.encode();
         sys::send(self.socket.as_fd(), text.as_bytes(), list.as_slice()).is_ok()

@@ -1,5 +1,6 @@
-//! What a process inherits beside its command, environment, working directory and streams. A rank
-//! is only started from a standby if all of it is what the standby has inherited from the agent.
+//! What a process inherits besides its command, environment, working directory and streams. A rank
+//! is started from a standby only if it inherits the same as the standby has inherited from the
+//! agent.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +26,7 @@ const NICE: usize = 16;
 /// C library keeps for itself.
 const OUR_OWN: u64 = 1 << (libc::SIGPIPE - 1) | 0b11 << 31;
 
-/// What this process has inherited, as a text to compare; none if it cannot be read.
+/// What this process has inherited, as a text to compare. `None` if it cannot be read.
 pub(crate) fn own() -> Option<String> {
     at(Path::new("/proc/self"))
 }
@@ -47,7 +48,7 @@ fn at(proc: &Path) -> Option<String> {
 }
 
 /// The umask of this process, if no signal is blocked or ignored that a program usually begins
-/// with; else none. To be asked before any is blocked here.
+/// with. Otherwise `None`. Call it before this process blocks any signal.
 pub(crate) fn usual_umask() -> Option<String> {
     usual(&fs::read_to_string("/proc/self/status").ok()?)
 }
@@ -65,7 +66,7 @@ fn usual(status: &str) -> Option<String> {
     usual.then(|| umask.to_string())
 }
 
-/// True if nothing is open beside the standard streams.
+/// True if nothing but the standard streams is open.
 pub(crate) fn only_streams() -> bool {
     let folder = Path::new("/proc/self/fd");
     let Ok(entries) = fs::read_dir(folder) else {

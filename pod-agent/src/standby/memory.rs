@@ -11,24 +11,24 @@ const ROOT: &str = "/sys/fs/cgroup";
 pub(super) struct Memory(PathBuf);
 
 impl Memory {
-    /// That of this container.
+    /// The memory of this container.
     pub(super) fn own() -> Self {
         Self::at(Path::new(ROOT))
     }
 
-    /// That of the cgroup whose files are in this folder.
+    /// The memory of the cgroup whose files are in this folder.
     pub(super) fn at(root: &Path) -> Self {
         Self(root.to_owned())
     }
 
-    /// KiB that the container may still use before its limit; none if it has no limit, or none that
-    /// can be read. Pages of files that the kernel can drop count as free.
+    /// KiB that the container may still use before its limit. `None` if it has no limit, or none
+    /// that can be read. Pages of files that the kernel can drop count as free.
     pub(super) fn room_kib(&self) -> Option<u64> {
         room_at(&self.0)
     }
 
-    /// Says why no standby can be started that needs this much, if that is so. Twice as much has to
-    /// be left.
+    /// The reason why no standby that needs this much can be started, if there is one. Twice as
+    /// much must be left.
     pub(super) fn may_take(&self, size_kib: u64) -> Result<(), String> {
         let needed = 2 * size_kib;
         if self.room_kib().is_some_and(|room| room < needed) {
@@ -47,7 +47,7 @@ impl Memory {
     }
 }
 
-/// Why a standby was ended while little memory was left, for people.
+/// Why a standby was ended while little memory was left, as a sentence.
 pub(super) const SHORT: &str = "the container's memory is short";
 
 fn room_at(root: &Path) -> Option<u64> {
