@@ -1,8 +1,8 @@
 //! Validation of Ray's resources, with KubeRay's limits. Messages name the field.
 
 mod groups;
+mod ignored_fields;
 mod job;
-mod options;
 mod pods;
 pub(super) mod protection;
 
@@ -13,7 +13,7 @@ use crate::common::features::Features;
 use crate::common::syntax::dns1035_label;
 use crate::common::violation::Violation;
 
-pub(crate) use options::unsupported_annotation;
+pub(crate) use ignored_fields::unsupported_annotation;
 
 /// Longest name of a RayJob.
 const LONGEST_JOB_NAME: usize = 47;
@@ -35,11 +35,11 @@ pub fn cluster(cluster: &RayCluster) -> Vec<Violation> {
     );
     let annotations = cluster.metadata.annotations.as_ref();
     groups::validate("spec", &cluster.spec, annotations, &mut violations);
-    options::validate(
+    ignored_fields::validate(
         "spec",
         &cluster.spec,
         annotations,
-        options::CreatedBy::User,
+        ignored_fields::CreatedBy::User,
         &mut violations,
     );
     pods::validate("spec", &cluster.spec, &mut violations);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec, keys};
 
-use super::options::{self, Annotations, head_variable, unsupported_annotation};
+use super::ignored_fields::{self, Annotations, head_variable, unsupported_annotation};
 use crate::common::syntax::{label_value, qualified_name};
 use crate::common::violation::Violation;
 use crate::jobset::limits::MOST_WORKERS;
@@ -128,7 +128,7 @@ fn group_of(
         ));
     }
     numbers(group, &mut wrong);
-    options::group(group, has_version_2, &mut wrong);
+    ignored_fields::group(group, has_version_2, &mut wrong);
     let (params, name) = (group.ray_start_params.as_ref(), &group.group_name);
     ray(name, params, &group.resources, &group.labels, &mut wrong);
     wrong

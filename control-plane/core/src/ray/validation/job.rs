@@ -2,8 +2,8 @@
 
 use lockstep_api::ray::{RayJobSpec, RayJobSubmissionMode};
 
-use super::options::Annotations;
-use super::{groups, options, pods};
+use super::ignored_fields::Annotations;
+use super::{groups, ignored_fields, pods};
 use crate::common::violation::Violation;
 use crate::ray::{submitter, text};
 
@@ -35,11 +35,11 @@ pub(super) fn spec(
         }
         let path = format!("{path}.rayClusterSpec");
         groups::validate(&path, cluster, annotations, violations);
-        options::validate(
+        ignored_fields::validate(
             &path,
             cluster,
             annotations,
-            options::CreatedBy::RayJob,
+            ignored_fields::CreatedBy::RayJob,
             violations,
         );
         pods::validate(&path, cluster, violations);
@@ -112,7 +112,7 @@ fn deletion(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
         .get("deletionStrategy")
         .filter(|value| value.is_object())
     {
-        for message in options::deletion(strategy, spec.shuts_down()) {
+        for message in ignored_fields::deletion(strategy, spec.shuts_down()) {
             wrong("deletionStrategy", &message);
         }
     }
