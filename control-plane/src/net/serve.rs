@@ -6,7 +6,7 @@ mod certificate;
 mod connection;
 mod connections;
 mod listen;
-mod metrics;
+mod metrics_endpoint;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ pub(crate) use activity::Activity;
 pub(crate) use connection::{HANDSHAKE_RECORD, http, turn_down};
 pub(crate) use connections::{Connections, network};
 pub(crate) use listen::{listen, listen_once_free};
-pub use metrics::metrics;
+pub use metrics_endpoint::metrics;
 
 /// The kubelet opens a connection for each probe. The limit keeps other clients of the port from
 /// using up file descriptors.

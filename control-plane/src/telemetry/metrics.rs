@@ -1,4 +1,4 @@
-//! The metrics for Prometheus.
+//! The metrics for Prometheus. `charts/metrics_test.py` lists the labels of each.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::Write as _;
