@@ -20,9 +20,7 @@ pub const TEMPLATE_DIGEST: &str = "lockstep.dev/ray-template-digest";
 /// On the JobSet of a RayCluster, written by the controller: a digest of its other settings: the
 /// gang, and the annotations for it.
 pub const SETTINGS_DIGEST: &str = "lockstep.dev/ray-settings-digest";
-/// On the Job template of a replicatedJob: what an in-place restart of one of its workers affects.
-pub const RESTART_SCOPE: &str = "lockstep.dev/restart-scope";
-/// Value of [`RESTART_SCOPE`]: only that worker.
+/// Value of [`RESTART_SCOPE`](crate::annotations::RESTART_SCOPE): only that worker.
 pub const RESTART_SCOPE_WORKER: &str = "worker";
 
 /// Label of objects that were created for another Ray resource: its name.

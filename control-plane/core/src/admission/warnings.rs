@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use lockstep_api::{InPlaceKind, JobSet, annotations as keys, ray::keys as ray};
+use lockstep_api::{InPlaceKind, JobSet, annotations, ray::keys as ray};
 
 use crate::common::features::Features;
 use crate::common::syntax::qualified_name;
@@ -51,19 +51,51 @@ enum For {
 
 /// The annotations that users set, the objects they belong on, and what they need.
 const USER_ANNOTATIONS: [(&str, &[AnnotatedObject], For); 13] = [
-    (keys::IN_PLACE_TIMEOUT, &[AnnotatedObject::JobSet], For::InPlace),
-    (keys::RESTART_GRACE, &[AnnotatedObject::JobSet], For::Agents),
-    (keys::SUPERVISE, &[AnnotatedObject::JobSet], For::InPlace),
-    (keys::STANDBY, &JOBSET_OR_JOB, For::Agents),
-    (keys::MAX_BACKOFF, &[AnnotatedObject::JobSet], For::InPlace),
-    (keys::ESCALATE_AFTER, &[AnnotatedObject::JobSet], For::InPlace),
-    (keys::RESTART_REQUEST, &[AnnotatedObject::JobSet], For::InPlace),
-    (keys::RESTART_WORKERS, &[AnnotatedObject::JobSet], For::Agents),
-    (keys::HEARTBEAT_TIMEOUT, &[AnnotatedObject::JobSet], For::Agents),
-    (keys::READY_TIMEOUT, &[AnnotatedObject::JobSet], For::Heartbeats),
-    (keys::RESTART_SCOPE, &[AnnotatedObject::JobTemplate], For::Agents),
-    (keys::EXCLUSIVE_TOPOLOGY, &EVERYWHERE, For::Any),
-    (keys::NODE_SELECTOR_STRATEGY, &EVERYWHERE, For::Exclusive),
+    (
+        annotations::IN_PLACE_TIMEOUT,
+        &[AnnotatedObject::JobSet],
+        For::InPlace,
+    ),
+    (
+        annotations::RESTART_GRACE,
+        &[AnnotatedObject::JobSet],
+        For::Agents,
+    ),
+    (annotations::SUPERVISE, &[AnnotatedObject::JobSet], For::InPlace),
+    (annotations::STANDBY, &JOBSET_OR_JOB, For::Agents),
+    (annotations::MAX_BACKOFF, &[AnnotatedObject::JobSet], For::InPlace),
+    (
+        annotations::ESCALATE_AFTER,
+        &[AnnotatedObject::JobSet],
+        For::InPlace,
+    ),
+    (
+        annotations::RESTART_REQUEST,
+        &[AnnotatedObject::JobSet],
+        For::InPlace,
+    ),
+    (
+        annotations::RESTART_WORKERS,
+        &[AnnotatedObject::JobSet],
+        For::Agents,
+    ),
+    (
+        annotations::HEARTBEAT_TIMEOUT,
+        &[AnnotatedObject::JobSet],
+        For::Agents,
+    ),
+    (
+        annotations::READY_TIMEOUT,
+        &[AnnotatedObject::JobSet],
+        For::Heartbeats,
+    ),
+    (
+        annotations::RESTART_SCOPE,
+        &[AnnotatedObject::JobTemplate],
+        For::Agents,
+    ),
+    (annotations::EXCLUSIVE_TOPOLOGY, &EVERYWHERE, For::Any),
+    (annotations::NODE_SELECTOR_STRATEGY, &EVERYWHERE, For::Exclusive),
 ];
 const JOBSET_OR_JOB: [AnnotatedObject; 2] = [AnnotatedObject::JobSet, AnnotatedObject::JobTemplate];
 const EVERYWHERE: [AnnotatedObject; 3] = [
@@ -74,16 +106,16 @@ const EVERYWHERE: [AnnotatedObject; 3] = [
 
 /// What the control plane sets on Jobs and pods, overriding their templates.
 const OF_CHILDREN: [&str; 6] = [
-    keys::IN_PLACE,
-    keys::STOP_WITHOUT_AGENT,
-    keys::GANG,
-    keys::GANG_MINIMUM,
-    keys::GANG_POD_GROUP,
+    annotations::IN_PLACE,
+    annotations::STOP_WITHOUT_AGENT,
+    annotations::GANG,
+    annotations::GANG_MINIMUM,
+    annotations::GANG_POD_GROUP,
     ray::JOB_ID,
 ];
 /// What the control plane sets on JobSets.
 const OF_JOBSETS: [&str; 3] = [
-    keys::IN_PLACE_RESTARTS,
+    annotations::IN_PLACE_RESTARTS,
     ray::TEMPLATE_DIGEST,
     ray::SETTINGS_DIGEST,
 ];
@@ -191,11 +223,14 @@ impl Judge {
     ) {
         let has = |key: &str| stated.is_some_and(|stated| stated.contains_key(key));
         for (key, value) in stated.into_iter().flatten() {
-            let domains = key == keys::EXCLUSIVE_TOPOLOGY && !has(keys::NODE_SELECTOR_STRATEGY);
+            let domains = key == annotations::EXCLUSIVE_TOPOLOGY && !has(annotations::NODE_SELECTOR_STRATEGY);
             let what = if domains && !qualified_name(value).is_empty() {
                 // Upstream accepts it.
                 Some("is not a valid node label key, so no pod can be created".to_owned())
-            } else if key == keys::SUPERVISE && value == keys::SUPERVISE_NONE && self.is_in_place {
+            } else if key == annotations::SUPERVISE
+                && value == annotations::SUPERVISE_NONE
+                && self.is_in_place
+            {
                 // It is the reason why there are no agents.
                 None
             } else {
@@ -230,11 +265,11 @@ impl Judge {
             For::InPlace => self.not_in_place.as_deref(),
             For::Agents => self.no_agents.as_deref(),
             For::Heartbeats => self.no_agents.as_deref().or_else(|| {
-                let is_missing = !has(keys::HEARTBEAT_TIMEOUT);
+                let is_missing = !has(annotations::HEARTBEAT_TIMEOUT);
                 is_missing.then_some("heartbeat-timeout is not set beside it")
             }),
             For::Exclusive => {
-                let is_missing = !has(keys::EXCLUSIVE_TOPOLOGY);
+                let is_missing = !has(annotations::EXCLUSIVE_TOPOLOGY);
                 is_missing.then_some("exclusive-topology is not set beside it")
             }
         };

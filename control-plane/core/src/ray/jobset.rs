@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::batch::v1::{JobSpec, JobTemplateSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use lockstep_api::annotations::{SUPERVISE, SUPERVISE_NONE};
+use lockstep_api::annotations::{RESTART_SCOPE, SUPERVISE, SUPERVISE_NONE};
 use lockstep_api::naming::hex_digest;
 use lockstep_api::ray::{GROUP, RayCluster, VERSION, WorkerGroupSpec, keys};
 use lockstep_api::{
@@ -139,10 +139,7 @@ fn workers(cluster: &RayCluster, group: &WorkerGroupSpec) -> ReplicatedJob {
     let template = pod::template(cluster, &group.group_name, node, &group.template);
     let name = names::replicated_job(&group.group_name);
     let mut job = replicated_job(name, template, group.pods());
-    let scope = (
-        keys::RESTART_SCOPE.to_owned(),
-        keys::RESTART_SCOPE_WORKER.to_owned(),
-    );
+    let scope = (RESTART_SCOPE.to_owned(), keys::RESTART_SCOPE_WORKER.to_owned());
     job.template.metadata = Some(ObjectMeta {
         annotations: Some([scope].into()),
         ..ObjectMeta::default()

@@ -1,6 +1,6 @@
 //! The JobSet of a cluster.
 
-use lockstep_api::annotations::SUPERVISE;
+use lockstep_api::annotations::{RESTART_SCOPE, SUPERVISE};
 use lockstep_api::{DependsOnStatus, InPlaceKind, RestartStrategy, ray::keys};
 
 use super::*;
@@ -81,7 +81,7 @@ fn workers_wait_for_the_head_and_have_worker_restarts() {
     let scope = |job: &lockstep_api::ReplicatedJob| {
         let meta = job.template.metadata.clone().unwrap_or_default();
         meta.annotations
-            .and_then(|annotations| annotations.get(keys::RESTART_SCOPE).cloned())
+            .and_then(|annotations| annotations.get(RESTART_SCOPE).cloned())
     };
     assert_eq!((scope(head), scope(small).as_deref()), (None, Some("worker")));
 }
