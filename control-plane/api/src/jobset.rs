@@ -7,9 +7,9 @@ use crate::conditions::{COMPLETED, FAILED};
 use crate::naming::{job_name, pod_hostname};
 use crate::shared::object;
 use crate::{
-    CONTROLLER_NAME, Coordinator, ExecutionPolicyOrder, FailurePolicy, Gang, InPlaceKind, JobSet, Network,
-    Operator, ReplicatedJob, ReplicatedJobsStatus, RestartStrategy, RetentionPolicy, StartupPolicy,
-    StartupPolicyOrder, VolumeClaimPolicy,
+    CONTROLLER_NAME, Coordinator, ExecutionPolicyOrder, FailurePolicy, FailurePolicyAction, Gang,
+    InPlaceKind, JobSet, Network, Operator, ReplicatedJob, ReplicatedJobsStatus, RestartStrategy,
+    RetentionPolicy, StartupPolicy, StartupPolicyOrder, VolumeClaimPolicy,
 };
 
 /// The default group of replicatedJobs.
@@ -213,6 +213,14 @@ impl Network {
     /// True if pods have host names, which is the default.
     pub fn dns_hostnames(&self) -> bool {
         self.enable_dns_hostnames.unwrap_or(true)
+    }
+}
+
+impl FailurePolicyAction {
+    /// True if the action recreates one Job, and leaves the others alone.
+    #[must_use]
+    pub fn restarts_one_job(&self) -> bool {
+        matches!(self, Self::RestartJob | Self::RestartJobAndIgnoreMaxRestarts)
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod children;
 pub mod completed;
 pub(crate) mod elastic;
 pub(crate) mod execution_policy;
+pub(crate) mod failure_policy;
 pub(crate) mod gate;
 pub mod in_place;
 pub mod jobs;

@@ -26,7 +26,7 @@ use lockstep_api::{
 use crate::{
     admission::validation,
     common::patterns::Patterns,
-    common::violation::Violation,
+    common::violation::{INVALID_JOBSET, Violation},
     gang,
     jobset::children::{Children, failure, label},
     jobset::completed,
@@ -47,7 +47,6 @@ use crate::{
 
 mod create;
 mod failed_jobs;
-pub(crate) mod failure_policy;
 pub(crate) mod jobs;
 mod mode;
 mod suspension;
@@ -195,10 +194,10 @@ fn may_run(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, 
             .into_iter()
             .partition(|violation| violation.is_harmless);
         if !preventing.is_empty() {
-            draft.fail(validation::INVALID_JOBSET, &validation::message(&preventing));
+            draft.fail(INVALID_JOBSET, &validation::message(&preventing));
             return false;
         }
-        report_violations(validation::INVALID_JOBSET, &harmless, plan);
+        report_violations(INVALID_JOBSET, &harmless, plan);
     } else if let Some(violation) = limits::violation(jobset) {
         too_large::stand_still(observed, &violation, children, draft, plan);
         return false;

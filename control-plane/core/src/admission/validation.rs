@@ -1,9 +1,10 @@
 //! The rules that a JobSet must meet to be able to run.
 //!
 //! The messages are those of upstream's admission webhook, so that they are the same whether a
-//! JobSet is refused at admission or, without webhooks, fails with [`INVALID_JOBSET`]. Unlike
-//! upstream, in-place JobSets may leave `backoffLimit` and `podReplacementPolicy` unset: they get
-//! their defaults when the Jobs are created.
+//! JobSet is refused at admission or, without webhooks, fails with
+//! [`INVALID_JOBSET`](crate::common::violation::INVALID_JOBSET). Unlike upstream,
+//! in-place JobSets may leave `backoffLimit` and `podReplacementPolicy` unset: they get their
+//! defaults when the Jobs are created.
 
 use std::collections::BTreeSet;
 
@@ -23,9 +24,6 @@ pub(crate) mod volume_claims;
 
 #[cfg(test)]
 mod tests;
-
-/// Reason of the Failed condition of a JobSet that cannot run.
-pub const INVALID_JOBSET: &str = "InvalidJobSet";
 
 /// All violations in one sentence, short enough for an event.
 #[must_use]

@@ -5,6 +5,9 @@ use std::fmt;
 use lockstep_api::beginning;
 use serde::Serialize;
 
+/// Reason of the Failed condition of a JobSet that cannot run.
+pub const INVALID_JOBSET: &str = "InvalidJobSet";
+
 /// The kind of a violation, as the API server distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

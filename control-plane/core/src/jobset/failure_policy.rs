@@ -13,10 +13,10 @@ use lockstep_api::{
 };
 
 use crate::{
-    admission::validation::INVALID_JOBSET,
     common::features::Features,
     common::patterns::{Patterns, STEPS},
     common::syntax::is_rule_name,
+    common::violation::INVALID_JOBSET,
     jobset::children::{failure, job_index, label},
 };
 
@@ -86,10 +86,6 @@ pub(crate) fn decide(
         Some((rule, job)) => (Some(rule), job, &rule.action),
         None => (None, first(failed)?, &FailurePolicyAction::RestartJobSet),
     };
-    let single = matches!(
-        action,
-        FailurePolicyAction::RestartJob | FailurePolicyAction::RestartJobAndIgnoreMaxRestarts
-    );
     let counts = match action {
         FailurePolicyAction::FailJobSet => {
             let message = about(&events::failure_policy_action_message(action), job);
@@ -120,7 +116,7 @@ pub(crate) fn decide(
     }
     let message = about(&events::failure_policy_action_message(action), job);
     let event = events::failure_policy_action_reason(action);
-    if single
+    if action.restarts_one_job()
         && restarts == Restarts::OfSingleJobs
         && let Some(index) = index_in(jobset, job)
     {

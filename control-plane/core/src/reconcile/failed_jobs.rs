@@ -8,9 +8,9 @@ use lockstep_api::{
     RestartLevel, conditions, labels,
 };
 
-use super::failure_policy::{self, Decision};
 use super::mode::RestartMode;
 use super::{INVALID_PATTERN, report_violations};
+use crate::jobset::failure_policy::{self, Decision};
 use crate::{
     common::patterns::Patterns,
     common::violation::Violation,

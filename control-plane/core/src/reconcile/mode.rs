@@ -2,7 +2,7 @@
 
 use lockstep_api::{InPlaceKind, JobSetStatus};
 
-use super::failure_policy::Restarts;
+use crate::jobset::failure_policy::Restarts;
 use crate::jobset::in_place::InPlaceMode;
 use crate::jobset::observed::Observed;
 use crate::jobset::upstream_agent;

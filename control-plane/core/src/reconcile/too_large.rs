@@ -7,8 +7,8 @@
 use k8s_openapi::api::batch::v1::Job;
 
 use super::failed_jobs::{apply, failed, patterns};
-use super::failure_policy::{self, Decision, Restarts};
 use super::suspension::suspend;
+use crate::jobset::failure_policy::{self, Decision, Restarts};
 use crate::{
     common::violation::Violation,
     jobset::children::Children,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lockstep_api::{FailurePolicyAction, FailurePolicyRule, JobSet};
+use lockstep_api::{FailurePolicyRule, JobSet};
 
 use super::{Violation, path, syntax};
 use crate::common::features::Features;
@@ -24,12 +24,7 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
         .failure_policy
         .as_ref()
         .map_or(&[][..], |policy| &policy.rules);
-    let restarts_one_job = |rule: &FailurePolicyRule| {
-        matches!(
-            rule.action,
-            FailurePolicyAction::RestartJob | FailurePolicyAction::RestartJobAndIgnoreMaxRestarts
-        )
-    };
+    let restarts_one_job = |rule: &FailurePolicyRule| rule.action.restarts_one_job();
     if rules.iter().any(restarts_one_job) && !features.restart_job {
         violations.push(Violation::internal(
             "spec.failurePolicy.rules",
