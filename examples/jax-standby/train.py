@@ -6,6 +6,7 @@ The data of a step depends only on its number. Standard output has one JSON obje
 Settings (environment): CHECKPOINTS (a folder), STEPS, CHECKPOINT_EVERY, LOG_EVERY.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -33,6 +34,7 @@ import jax.numpy as jnp  # noqa: E402
 say(event="imported")
 
 
+@functools.partial(jax.jit, static_argnames="hidden")
 def network(hidden: int, seed: int) -> list[jax.Array]:
     first, second = jax.random.split(jax.random.key(seed))
     return [jax.random.normal(first, (INPUTS, hidden)) / INPUTS**0.5, jax.random.normal(second, (hidden, OUTPUTS)) / hidden**0.5]
@@ -63,10 +65,11 @@ def save(steps: int, weights: list[jax.Array]) -> None:
 
 def main() -> None:
     CHECKPOINTS.mkdir(parents=True, exist_ok=True)
-    first, weights = 0, network(HIDDEN, seed=0)
     if (CHECKPOINTS / "weights.pickle").exists():
         first, weights = pickle.loads((CHECKPOINTS / "weights.pickle").read_bytes())
         say(event="resumed", step=first)
+    else:
+        first, weights = 0, network(HIDDEN, seed=0)
     teacher = network(32, seed=1)
     for step in range(first, STEPS):
         weights, loss = advance(weights, teacher, step)
