@@ -33,7 +33,7 @@ class Axes:
     def grid(self) -> list[str]:
         bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
         parts = []
-        for tick in range(0, int(self.seconds) + 1, 10):
+        for tick in range(0, int(self.seconds) + 1, 10 if self.seconds < 200 else 60):
             x = self.x(tick)
             parts.append(f'<path class="grid" d="M{x} {TOP}V{bottom}"/><text x="{x}" y="{bottom + 18}" text-anchor="middle">{tick}</text>')
         for loss in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0):

@@ -17,8 +17,13 @@ use serde_json::{Value, json};
 use self::job::{Example, Restart, Training, WORKERS};
 use crate::write;
 
-/// Number of steps, as in the manifest.
-const STEPS: u64 = 1500;
+/// Number of steps. There are enough between two kills for all standbys to become ready.
+const STEPS: u64 = 10_000;
+/// The same in the manifest without standbys, with a line in the log for every fifth step.
+const ADAPTED: &[(&str, &str)] = &[(
+    "value: \"1500\"",
+    "value: \"10000\"\n              - name: LOG_EVERY\n                value: \"5\"",
+)];
 
 /// Reads one duration of a restart.
 type Time = fn(&Restart) -> Duration;
@@ -54,16 +59,22 @@ enum Kind {
 impl Kind {
     const fn example(self) -> Example {
         match self {
-            // As many steps as the others, all of which are logged.
+            // As many steps as the others, and as many lines.
             Self::Standby => Example {
                 adapted: &[
-                    ("value: \"1000000\"", "value: \"1500\""),
-                    ("value: \"50\"", "value: \"1\""),
+                    ("value: \"1000000\"", "value: \"10000\""),
+                    ("value: \"50\"", "value: \"5\""),
                 ],
                 ..Example::script("pytorch-ddp-standby")
             },
-            Self::InPlace => Example::script("pytorch-ddp"),
-            Self::Recreate => Example::script("pytorch-ddp-recreate"),
+            Self::InPlace => Example {
+                adapted: ADAPTED,
+                ..Example::script("pytorch-ddp")
+            },
+            Self::Recreate => Example {
+                adapted: ADAPTED,
+                ..Example::script("pytorch-ddp-recreate")
+            },
         }
     }
 }

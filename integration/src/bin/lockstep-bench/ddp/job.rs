@@ -24,6 +24,8 @@ pub(crate) const WORKERS: usize = 4;
 const PROGRAM: &str = "/app/train.py";
 /// How long a start or a restart may take: four ranks that import PyTorch on a busy machine.
 const LIMIT: Duration = Duration::from_secs(180);
+/// How long a part of the training may take on a busy machine.
+const TRAINS: Duration = Duration::from_secs(900);
 /// How long it may take until all standbys are ready. Each leaves the processor to others for three
 /// quarters of the time.
 const WARM: Duration = Duration::from_secs(600);
@@ -200,7 +202,7 @@ impl Training {
 
     async fn until(&mut self, what: &str, is_there: impl Fn(&[Line]) -> bool) -> Result<()> {
         let what = format!("rank 0 of {} reaches {what}", self.group.name);
-        let lines = eventually(&what, LIMIT, async || {
+        let lines = eventually(&what, TRAINS, async || {
             let lines = self.log(0).await?;
             ensure!(is_there(&lines), "it is at {:?}", lines.last());
             Ok(lines)
