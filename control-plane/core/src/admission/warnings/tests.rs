@@ -40,8 +40,8 @@ fn what_has_an_effect_is_not_spoken_of() {
             all = all.annotated(key, "x");
         }
     }
-    for of_job in [keys::RESTART_SCOPE, keys::STANDBY] {
-        let all = in_templates(all.clone(), of_job, keys::EXCLUSIVE_TOPOLOGY);
+    for of_job in [annotations::RESTART_SCOPE, annotations::STANDBY] {
+        let all = in_templates(all.clone(), of_job, annotations::EXCLUSIVE_TOPOLOGY);
         assert_eq!(told(&all), Vec::<String>::new());
     }
     // Annotations of others and of the control plane get no warning either.
@@ -51,7 +51,7 @@ fn what_has_an_effect_is_not_spoken_of() {
         .annotated("example.com/restart-grace", "5s")
         .annotated("jobset.sigs.k8s.io/something-new", "x")
         .annotated("alpha.jobset.sigs.k8s.io/something-new", "x")
-        .annotated(keys::IN_PLACE_RESTARTS, "3")
+        .annotated(annotations::IN_PLACE_RESTARTS, "3")
         .annotated(ray::TEMPLATE_DIGEST, "abc")
         .annotated(ray::SETTINGS_DIGEST, "abc");
     assert_eq!(told(&others), Vec::<String>::new());
@@ -68,12 +68,18 @@ fn a_name_that_is_not_known_is_named_with_the_nearest_one() {
         ("lockstep.dev/Restart-Grace", "lockstep.dev/restart-grace"),
         ("lockstep.dev/heartbeattimeout", "lockstep.dev/heartbeat-timeout"),
         ("lockstep.dev/supervised", "lockstep.dev/supervise"),
-        ("lockstep.dev/inplace-timeout", keys::IN_PLACE_TIMEOUT),
-        ("jobset.sigs.k8s.io/inplace-timeout", keys::IN_PLACE_TIMEOUT),
-        ("alpha.jobset.sigs.k8s.io/inplace-timout", keys::IN_PLACE_TIMEOUT),
+        ("lockstep.dev/inplace-timeout", annotations::IN_PLACE_TIMEOUT),
+        (
+            "jobset.sigs.k8s.io/inplace-timeout",
+            annotations::IN_PLACE_TIMEOUT,
+        ),
+        (
+            "alpha.jobset.sigs.k8s.io/inplace-timout",
+            annotations::IN_PLACE_TIMEOUT,
+        ),
         (
             "alpha.jobset.sigs.k8s.io/exclusive-toplogy",
-            keys::EXCLUSIVE_TOPOLOGY,
+            annotations::EXCLUSIVE_TOPOLOGY,
         ),
     ] {
         let said = about(wrong);
@@ -97,7 +103,7 @@ fn a_name_that_is_not_known_is_named_with_the_nearest_one() {
 
 #[test]
 fn what_tunes_restarts_in_place_does_nothing_elsewhere() {
-    let annotated = |js: JobSet| js.annotated(keys::MAX_BACKOFF, "5s");
+    let annotated = |js: JobSet| js.annotated(annotations::MAX_BACKOFF, "5s");
     assert_eq!(
         told(&annotated(plain())),
         [
@@ -105,13 +111,13 @@ fn what_tunes_restarts_in_place_does_nothing_elsewhere() {
         ]
     );
     // The annotation opts in as well.
-    assert!(told(&annotated(plain()).annotated(keys::IN_PLACE_TIMEOUT, "30s")).is_empty());
+    assert!(told(&annotated(plain()).annotated(annotations::IN_PLACE_TIMEOUT, "30s")).is_empty());
 
     let off = Features {
         in_place_restart: false,
         ..Features::default()
     };
-    let timeout = plain().annotated(keys::IN_PLACE_TIMEOUT, "30s");
+    let timeout = plain().annotated(annotations::IN_PLACE_TIMEOUT, "30s");
     assert_eq!(
         create_warnings(&timeout, &off),
         [
@@ -122,7 +128,7 @@ fn what_tunes_restarts_in_place_does_nothing_elsewhere() {
 
 #[test]
 fn standbys_need_agents_and_do_not_belong_on_pods() {
-    let asked = in_templates(in_place(), keys::STANDBY, keys::STANDBY);
+    let asked = in_templates(in_place(), annotations::STANDBY, annotations::STANDBY);
     assert_eq!(
         told(&asked),
         [
@@ -131,20 +137,20 @@ fn standbys_need_agents_and_do_not_belong_on_pods() {
         ]
     );
     let without = in_place()
-        .annotated(keys::STANDBY, "python")
-        .annotated(keys::SUPERVISE, keys::SUPERVISE_NONE);
+        .annotated(annotations::STANDBY, "python")
+        .annotated(annotations::SUPERVISE, annotations::SUPERVISE_NONE);
     assert_eq!(
         told(&without),
         [
             "metadata.annotations[lockstep.dev/standby]: has no effect: the JobSet is annotated lockstep.dev/supervise: none"
         ]
     );
-    assert_eq!(told(&plain().annotated(keys::STANDBY, "python")).len(), 1);
+    assert_eq!(told(&plain().annotated(annotations::STANDBY, "python")).len(), 1);
 }
 
 #[test]
 fn that_nothing_is_supervised_has_an_effect() {
-    let refused = |js: JobSet| js.annotated(keys::SUPERVISE, keys::SUPERVISE_NONE);
+    let refused = |js: JobSet| js.annotated(annotations::SUPERVISE, annotations::SUPERVISE_NONE);
     let in_place = jobset([replicated_job("w", 1)]).restarting(RestartStrategy::InPlaceRestart, 1);
     assert!(told(&refused(in_place)).is_empty());
     assert_eq!(told(&refused(plain())).len(), 1);
@@ -157,8 +163,8 @@ fn what_agents_do_is_not_done_without_them() {
     });
     let js = jobset([probed])
         .restarting(RestartStrategy::InPlaceRestart, 1)
-        .annotated(keys::HEARTBEAT_TIMEOUT, "30s")
-        .annotated(keys::MAX_BACKOFF, "30s");
+        .annotated(annotations::HEARTBEAT_TIMEOUT, "30s")
+        .annotated(annotations::MAX_BACKOFF, "30s");
     // Containers restart, and that can be delayed.
     assert_eq!(
         told(&js),
@@ -180,21 +186,21 @@ fn what_agents_do_is_not_done_without_them() {
 
 #[test]
 fn ready_timeout_needs_a_heartbeat_timeout() {
-    let js = in_place().annotated(keys::READY_TIMEOUT, "10m");
+    let js = in_place().annotated(annotations::READY_TIMEOUT, "10m");
     assert_eq!(
         told(&js),
         [
             "metadata.annotations[lockstep.dev/ready-timeout]: has no effect: heartbeat-timeout is not set beside it"
         ]
     );
-    assert!(told(&js.annotated(keys::HEARTBEAT_TIMEOUT, "30s")).is_empty());
+    assert!(told(&js.annotated(annotations::HEARTBEAT_TIMEOUT, "30s")).is_empty());
 }
 
 #[test]
 fn a_warning_names_the_right_place_of_an_annotation() {
-    let misplaced = in_templates(in_place(), keys::RESTART_GRACE, keys::RESTART_SCOPE)
-        .annotated(keys::RESTART_SCOPE, "worker")
-        .annotated(keys::IN_PLACE, "true");
+    let misplaced = in_templates(in_place(), annotations::RESTART_GRACE, annotations::RESTART_SCOPE)
+        .annotated(annotations::RESTART_SCOPE, "worker")
+        .annotated(annotations::IN_PLACE, "true");
     assert_eq!(
         told(&misplaced),
         [
@@ -207,7 +213,7 @@ fn a_warning_names_the_right_place_of_an_annotation() {
              in template.metadata.annotations of a replicatedJob",
         ]
     );
-    let alone = plain().annotated(keys::NODE_SELECTOR_STRATEGY, "true");
+    let alone = plain().annotated(annotations::NODE_SELECTOR_STRATEGY, "true");
     assert_eq!(
         told(&alone),
         [
@@ -219,7 +225,7 @@ fn a_warning_names_the_right_place_of_an_annotation() {
 #[test]
 fn exclusive_topologies_that_are_no_label_are_reported() {
     for value in ["", "not a label"] {
-        let js = plain().annotated(keys::EXCLUSIVE_TOPOLOGY, value);
+        let js = plain().annotated(annotations::EXCLUSIVE_TOPOLOGY, value);
         assert_eq!(
             told(&js),
             [
@@ -228,7 +234,7 @@ fn exclusive_topologies_that_are_no_label_are_reported() {
             ]
         );
         // Labels that others put on the nodes then decide which nodes it may use.
-        assert!(told(&js.annotated(keys::NODE_SELECTOR_STRATEGY, "true")).is_empty());
+        assert!(told(&js.annotated(annotations::NODE_SELECTOR_STRATEGY, "true")).is_empty());
     }
 }
 
