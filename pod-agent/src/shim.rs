@@ -19,7 +19,7 @@ use std::process::{Command, ExitCode};
 
 use crate::standby::wire::{self, Answer, Call};
 use crate::standby::{self, SHIM, SOCKET, inherited, names};
-use crate::sys::{self, Interest, Mask, Signals};
+use crate::sys::{self, Interest, Mask, Received, Signals};
 use crate::target::Exit;
 use crate::worker;
 
@@ -175,18 +175,17 @@ fn receive(agent: &UnixDatagram, text: &mut [u8]) -> io::Result<(usize, Vec<Owne
 fn stand_in(agent: &UnixDatagram, signals: &Signals) -> ExitCode {
     sys::let_go_of_streams();
     let own = sys::peer(agent.as_fd()).map_or(-1, |peer| peer.pid);
+    // Until there was a rank, the agent has sent this process what was meant for it.
+    pass_on(agent, signals, |_| true);
     loop {
         let interests =
             [agent.as_raw_fd(), signals.as_raw_fd()].map(|fd| Some(Interest { fd, write: false }));
         let Ok([answered, signalled]) = sys::wait_ready(interests, None) else {
             return end(None);
         };
-        while signalled && let Ok(Some(signal)) = signals.next() {
-            // The agent signals the rank itself when it stops the worker.
-            if signal.sender != own {
-                // If the agent is gone, that is seen below.
-                let _ = sys::send(agent.as_fd(), wire::signal(signal.signo).as_bytes(), &[]);
-            }
+        if signalled {
+            // The agent signals the rank itself.
+            pass_on(agent, signals, |signal| signal.sender != own);
         }
         if answered {
             let mut text = [0; MAX_ANSWER];
@@ -195,6 +194,16 @@ fn stand_in(agent: &UnixDatagram, signals: &Signals) -> ExitCode {
                 Some(Answer::Ended(exit)) => end(Some(exit)),
                 Some(Answer::Cold | Answer::Started) | None => end(None),
             };
+        }
+    }
+}
+
+/// Passes on the signals that have arrived, if they are meant for the rank.
+fn pass_on(agent: &UnixDatagram, signals: &Signals, is_meant: impl Fn(&Received) -> bool) {
+    while let Ok(Some(signal)) = signals.next() {
+        if is_meant(&signal) {
+            // If the agent is gone, its socket says so.
+            let _ = sys::send(agent.as_fd(), wire::signal(signal.signo).as_bytes(), &[]);
         }
     }
 }

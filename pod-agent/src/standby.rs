@@ -170,6 +170,12 @@ impl Standbys {
         own.into_iter().chain(self.ranks.iter().flat_map(Ranks::spared))
     }
 
+    /// The process that does what was asked of the one with this PID: another, if this one only
+    /// stands in for it.
+    pub(crate) fn behind(&self, pid: i32) -> i32 {
+        self.ranks.as_ref().map_or(pid, |ranks| ranks.behind(pid))
+    }
+
     /// What to wait for.
     pub(crate) fn interest(&self) -> Option<Interest> {
         let speaks = self.process.as_ref().is_some_and(|process| !process.closed);

@@ -335,7 +335,7 @@ impl Supervisor {
             Action::Forward(signo) => {
                 if let Some(pid) = self.worker {
                     // It is not reaped, so the PID is still its own; a zombie takes the signal too.
-                    let _ = sys::kill(pid, signo);
+                    let _ = sys::kill(self.standbys.behind(pid), signo);
                 }
             }
             Action::Say(text) => worker::say(&text),

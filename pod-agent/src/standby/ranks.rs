@@ -210,6 +210,16 @@ impl Ranks {
         self.waiting.iter().map(|waiting| waiting.process.pid)
     }
 
+    /// The rank that a process stands in for; else the process itself.
+    pub(super) fn behind(&self, caller: i32) -> i32 {
+        let mut callers = self.callers.iter().filter(|found| found.pid == caller);
+        let rank = callers.find_map(|found| match found.stage {
+            Stage::Running { pid, .. } => Some(pid),
+            _ => None,
+        });
+        rank.unwrap_or(caller)
+    }
+
     /// When [`Ranks::serve`] is due.
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.wake

@@ -178,6 +178,18 @@ impl Job {
         eventually("the end of a process", || (!self.is_there(pid)).then_some(()));
     }
 
+    /// What was started as a standby, whether or not it waits.
+    fn standbys(&self) -> Vec<Process> {
+        let waits = |process: &Process| {
+            let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+            let mut variables = environment.split(|byte| *byte == 0);
+            variables.any(|variable| variable.starts_with(b"LOCKSTEP_HOOK=1;wait;"))
+        };
+        let mut found = self.rig.others();
+        found.retain(waits);
+        found
+    }
+
     /// The stand-ins that are there.
     fn shims(&self) -> Vec<Process> {
         let mut found = self.rig.others();
