@@ -14,7 +14,7 @@ use super::command;
 use super::is_sent;
 use super::kinds::{MAX_RANKS, Program};
 use super::process::{Fault, State};
-use super::ranks::{Caller, Cold, Context, Ranks, Release, Stage};
+use super::ranks::{Called, Caller, Cold, Context, Ranks, Release, Stage};
 use super::wire::{self, Answer, Call, MAX_MESSAGE};
 
 /// How long a released standby may take to confirm that it goes on.
@@ -59,7 +59,7 @@ impl Ranks {
     }
 
     /// Takes what callers and released standbys have said.
-    pub(super) fn hear_callers(&mut self, context: &Context<'_>) {
+    pub(super) fn hear_callers(&mut self) {
         for at in 0..self.callers.len() {
             self.hear_release(at);
             for _ in 0..AT_ONCE {
@@ -70,14 +70,14 @@ impl Ranks {
                         break;
                     }
                     Heard::Message(text, streams) => match self.callers[at].stage {
-                        Stage::Open => self.take_call(at, &text, &streams, context),
+                        Stage::Open => self.take_call(at, &text, streams),
                         Stage::Running { pid, leads, .. } => {
                             if let Some(signal) = wire::parse_signal(&text) {
                                 // It is not reaped, so the PID is its own.
                                 let _ = sys::kill(if leads { -pid } else { pid }, signal);
                             }
                         }
-                        Stage::Releasing(_) | Stage::Refused(_) | Stage::Over => {}
+                        Stage::Called(_) | Stage::Releasing(_) | Stage::Refused(_) | Stage::Over => {}
                     },
                 }
             }
@@ -117,25 +117,51 @@ impl Ranks {
         match std::mem::replace(&mut self.callers[at].stage, Stage::Over) {
             Stage::Releasing(release) => {
                 let _ = sys::kill(release.process.pid, libc::SIGKILL);
+                self.dying.push(release.process.pid);
             }
             Stage::Running { kind, pid, leads, .. } => {
                 let _ = sys::kill(if leads { -pid } else { pid }, libc::SIGKILL);
+                self.dying.push(pid);
                 self.kinds.ended(kind, self.warmed.is_some());
             }
-            Stage::Open | Stage::Refused(_) | Stage::Over => {}
+            Stage::Open | Stage::Called(_) | Stage::Refused(_) | Stage::Over => {}
         }
     }
 
-    /// Answers a call: by the release of a standby, or by letting the caller run the program
-    /// itself.
-    fn take_call(&mut self, at: usize, text: &[u8], streams: &[OwnedFd], context: &Context<'_>) {
-        let call = Call::decode(text).filter(|_| streams.len() == 3 && context.running);
-        let Some((kind, call)) = call.and_then(|call| Some((self.kind_of(&call)?, call))) else {
-            self.callers[at].say(Answer::Cold, None);
-            self.callers[at].stage = Stage::Over;
+    /// Keeps a call until it is answered.
+    fn take_call(&mut self, at: usize, text: &[u8], streams: Vec<OwnedFd>) {
+        match Call::decode(text).filter(|_| streams.len() == 3) {
+            Some(call) => self.callers[at].stage = Stage::Called(Box::new(Called { call, streams })),
+            None => self.callers[at].dismiss(),
+        }
+    }
+
+    /// Answers calls, unless a rank that was given up still dies: a launcher has waited for its end
+    /// before it starts the next one.
+    pub(super) fn answer_calls(&mut self, context: &Context<'_>) {
+        if !self.dying.is_empty() {
+            return;
+        }
+        for at in 0..self.callers.len() {
+            match std::mem::replace(&mut self.callers[at].stage, Stage::Over) {
+                Stage::Called(called) => self.answer_call(at, &called, context),
+                other => self.callers[at].stage = other,
+            }
+        }
+    }
+
+    /// Answers by the release of a standby, or by letting the caller run the program itself.
+    fn answer_call(&mut self, at: usize, called: &Called, context: &Context<'_>) {
+        let kind = if context.running {
+            self.kind_of(&called.call)
+        } else {
+            None
+        };
+        let Some(kind) = kind else {
+            self.callers[at].dismiss();
             return;
         };
-        self.callers[at].stage = match self.release(at, kind, &call, streams) {
+        self.callers[at].stage = match self.release(at, kind, &called.call, &called.streams) {
             Some(release) => Stage::Releasing(Box::new(release)),
             None => Stage::Refused(kind),
         };
@@ -267,6 +293,10 @@ impl Ranks {
 
     /// A child of the agent has been reaped. True if it was a rank.
     pub(super) fn rank_reaped(&mut self, pid: i32, exit: Exit) -> bool {
+        if let Some(at) = self.dying.iter().position(|dying| *dying == pid) {
+            self.dying.swap_remove(at);
+            return true;
+        }
         for at in 0..self.callers.len() {
             // What it has said may not have been read yet.
             if let Stage::Releasing(release) = &mut self.callers[at].stage
@@ -324,6 +354,12 @@ impl Caller {
     fn is_there(&self) -> bool {
         let heard = sys::receive(self.socket.as_fd(), &mut [0]);
         heard.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Lets it run the program itself, as something that is not counted.
+    fn dismiss(&mut self) {
+        self.say(Answer::Cold, None);
+        self.stage = Stage::Over;
     }
 
     /// False if it cannot be told.

@@ -9,7 +9,7 @@
 //! It promises:
 //! - A call is answered by one release at most, and is told to run the program itself only once a
 //!   released standby has ended without running anything of it.
-//! - If a caller hangs up, its rank is killed.
+//! - If a caller hangs up, its rank is killed. No call is answered before that has ended.
 //! - Nothing is released while the worker is being stopped, or for a caller that has gone.
 
 use std::env;
@@ -31,7 +31,7 @@ use super::kinds::{Kinds, MAX_RANKS};
 use super::log::Log;
 use super::memory::{Memory, SHORT};
 use super::process::{Fault, Process, State};
-use super::wire::Environment;
+use super::wire::{Call, Environment};
 
 /// How long an attempt runs before kinds that it has not had are given up.
 const SETTLED: Duration = Duration::from_secs(30);
@@ -46,6 +46,8 @@ pub(super) struct Ranks {
     pub(super) callers: Vec<Caller>,
     /// Ranks that were started without a standby.
     pub(super) cold: Vec<Cold>,
+    /// Ranks that were killed since their callers had gone, until they are reaped.
+    pub(super) dying: Vec<i32>,
     /// Number of the last call.
     pub(super) number: u64,
     /// What the machine has not been told yet.
@@ -86,6 +88,8 @@ pub(super) struct Caller {
 pub(super) enum Stage {
     /// It has not said what it wants.
     Open,
+    /// It waits for an answer.
+    Called(Box<Called>),
     Releasing(Box<Release>),
     /// It is to become a rank of this kind itself.
     Refused(u32),
@@ -97,6 +101,13 @@ pub(super) enum Stage {
         _list: Option<List>,
     },
     Over,
+}
+
+/// What a caller wants, and its standard streams.
+#[derive(Debug)]
+pub(super) struct Called {
+    pub(super) call: Call,
+    pub(super) streams: Vec<OwnedFd>,
 }
 
 /// A standby that has been told to go on.
@@ -155,6 +166,7 @@ impl Ranks {
             waiting: Vec::new(),
             callers: Vec::new(),
             cold: Vec::new(),
+            dying: Vec::new(),
             number: 0,
             inputs: Vec::new(),
             reason: String::new(),
@@ -170,6 +182,7 @@ impl Ranks {
         self.kinds.begin();
         self.callers.clear();
         self.cold.clear();
+        self.dying.clear();
         self.warmed = None;
         self.settles = Some(now + SETTLED);
         self.wake = self.settles;
@@ -231,9 +244,10 @@ impl Ranks {
         if context.watched.is_ready() {
             self.hear_standbys();
             self.accept(context);
-            self.hear_callers(context);
+            self.hear_callers();
             self.look_at_cold();
         }
+        self.answer_calls(context);
         self.press();
         self.answer_refused(context);
         self.callers.retain(|caller| !matches!(caller.stage, Stage::Over));
@@ -313,6 +327,9 @@ impl Ranks {
 
     /// True if another call would be one too many.
     pub(super) fn is_full(&self) -> bool {
-        self.callers.len() + self.cold.len() >= MAX_RANKS
+        self.callers.len() + self.cold.len() + self.dying.len() >= MAX_RANKS
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Callers and their ranks. No process has the PIDs that ranks and standbys have here.
+
+use super::super::wire::Answer;
+use super::*;
+
+const NOBODY: i32 = i32::MAX;
+const KILLED: Exit = Exit::Signal(libc::SIGKILL);
+
+struct Bench {
+    ranks: Ranks,
+    folder: Folder,
+    watched: Watched,
+    memory: Memory,
+    now: Duration,
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::create(dir.path()).unwrap();
+        let watched = Watched::new().unwrap();
+        Self {
+            ranks: Ranks::open(&folder, &watched).unwrap(),
+            folder,
+            watched,
+            memory: Memory::at(dir.path()),
+            now: Duration::from_secs(1000),
+            dir,
+        }
+    }
+
+    fn serve(&mut self) -> Vec<Input> {
+        let context = Context {
+            folder: &self.folder,
+            watched: &self.watched,
+            memory: &self.memory,
+            now: self.now,
+            running: true,
+            busy: false,
+        };
+        self.ranks.serve(&context)
+    }
+
+    /// Calls as this process would.
+    fn call(&self) -> UnixDatagram {
+        let call = Call {
+            umask: "18".to_owned(),
+            inherited: inherited::own().unwrap(),
+            folder: env::current_dir().unwrap().into(),
+            command: vec!["/nowhere/python3".into(), "rank.py".into()],
+            ..Call::default()
+        };
+        let agent = sys::call(&self.folder.path().join(SOCKET)).unwrap();
+        let null = fs::File::open("/dev/null").unwrap();
+        sys::send(agent.as_fd(), &call.encode(), &[null.as_fd(); 3]).unwrap();
+        agent.set_nonblocking(true).unwrap();
+        agent
+    }
+
+    /// Has a caller at this stage; the other end of its socket.
+    fn caller(&mut self, stage: Stage) -> UnixDatagram {
+        let (ours, theirs) = sys::pair().unwrap();
+        self.watched.watch(ours.as_fd()).unwrap();
+        self.ranks.callers.push(Caller {
+            number: 0,
+            socket: ours,
+            pid: std::process::id().cast_signed(),
+            stage,
+        });
+        let theirs = UnixDatagram::from(theirs);
+        theirs.set_nonblocking(true).unwrap();
+        theirs
+    }
+}
+
+/// What a caller has been told.
+fn told(caller: &UnixDatagram) -> Option<Answer> {
+    let mut text = [0; 64];
+    let length = caller.recv(&mut text).ok()?;
+    Answer::decode(&text[..length])
+}
+
+#[test]
+fn a_call_is_answered_once_the_rank_before_has_ended() {
+    let mut bench = Bench::new();
+    let stands_in = bench.caller(Stage::Running {
+        kind: 0,
+        pid: NOBODY,
+        leads: false,
+        _list: None,
+    });
+    drop(stands_in);
+    let caller = bench.call();
+    bench.serve();
+    bench.serve();
+    assert_eq!(told(&caller), None);
+    assert!(!bench.watched.is_ready(), "it is not waited for in vain");
+    assert!(bench.ranks.reaped(NOBODY, KILLED));
+    bench.serve();
+    assert_eq!(told(&caller), Some(Answer::Cold));
+    assert!(!bench.ranks.reaped(NOBODY, KILLED), "it is reaped once");
+}
