@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::family::Usage;
 use super::memory::SHORT;
 use super::{LONGEST_IMPORT, LOOK, Standbys};
 
@@ -24,7 +25,8 @@ impl Standbys {
             ranks.look(&self.memory);
         }
         let Some(process) = self.waiting() else { return };
-        if let Some(size) = self.memory.is_short_beside(process.pid) {
+        let size = Usage::of(process.pid).memory_kib;
+        if self.memory.is_short_beside(size) {
             process.kill();
             SHORT.clone_into(&mut self.reason);
             // One that still imported would have needed more.

@@ -40,10 +40,9 @@ impl Memory {
         Ok(())
     }
 
-    /// The size of a process in KiB, if less than that is left.
-    pub(super) fn is_short_beside(&self, pid: i32) -> Option<u64> {
-        let size = resident_kib(pid);
-        self.room_kib().filter(|room| *room < size).map(|_| size)
+    /// True if less than this is left.
+    pub(super) fn is_short_beside(&self, size_kib: u64) -> bool {
+        self.room_kib().is_some_and(|room| room < size_kib)
     }
 }
 

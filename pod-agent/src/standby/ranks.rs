@@ -24,6 +24,7 @@ use std::time::Duration;
 use crate::sys::{self, Watched};
 use crate::target::{Exit, Input, Source, Standbys as Summary};
 
+use super::family::Usage;
 use super::files::{Folder, List, SHIM, SOCKET};
 use super::inherited;
 use super::is_sent;
@@ -205,7 +206,8 @@ impl Ranks {
     pub(super) fn look(&mut self, memory: &Memory) {
         self.renew_lists();
         for waiting in &self.waiting {
-            if let Some(size) = memory.is_short_beside(waiting.process.pid) {
+            let size = Usage::of(waiting.process.pid).memory_kib;
+            if memory.is_short_beside(size) {
                 waiting.process.kill();
                 SHORT.clone_into(&mut self.reason);
                 if let Some(kind) = self.kinds.get(waiting.kind) {

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 
 use super::*;
 
@@ -10,7 +11,7 @@ const NOBODY: i32 = i32::MAX;
 struct Bench {
     standbys: Standbys,
     now: Duration,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Bench {
@@ -22,7 +23,7 @@ impl Bench {
         Self {
             standbys,
             now: Duration::ZERO,
-            _dir: dir,
+            dir,
         }
     }
 
@@ -50,6 +51,13 @@ impl Bench {
     fn looks(&mut self) {
         self.now += LOOK;
         self.standbys.look(self.now);
+    }
+
+    /// Lets the container use so much more memory.
+    fn leave(&self, room_kib: u64) {
+        let write = |name: &str, bytes: u64| std::fs::write(self.dir.path().join(name), bytes.to_string());
+        write("memory.max", room_kib << 10).unwrap();
+        write("memory.current", 0).unwrap();
     }
 
     fn summary(&mut self) -> Summary {
@@ -178,6 +186,30 @@ fn an_import_that_does_not_end_is_given_up() {
         bench.summary().reason,
         "module two is not imported ahead: its import does not end"
     );
+}
+
+#[test]
+fn what_a_standby_has_started_counts_when_memory_is_short() {
+    let mut bench = Bench::new();
+    let mut shell = Command::new("sh")
+        .args(["-c", "sleep 1000; exit 1"])
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let pid = shell.id().cast_signed();
+    let both = || family::Usage::of(pid).memory_kib;
+    while both() < memory::resident_kib(pid) + 300 {
+        std::thread::yield_now();
+    }
+    let _theirs = bench.standby(&["ready 1 2048 3"]);
+    bench.standbys.process.as_mut().unwrap().pid = pid;
+    bench.leave(both() + 100);
+    bench.looks();
+    assert_eq!(bench.standbys.reason, "");
+    bench.leave(memory::resident_kib(pid) + 100);
+    bench.looks();
+    assert_eq!(bench.standbys.reason, memory::SHORT);
+    shell.wait().unwrap();
 }
 
 #[test]
