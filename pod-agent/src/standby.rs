@@ -323,12 +323,10 @@ impl Standbys {
     /// not read yet, returns that instead: the agent itself may have been stopped for a while.
     pub(crate) fn give_up(&mut self) -> Option<Input> {
         let process = self.process.as_mut()?;
-        process.hear_out();
-        if process.state == State::Confirmed {
+        if process.close_ears() {
             self.process = None;
             return Some(Input::Started);
         }
-        // If it says so between these lines, the kill counts as the worker's failure.
         "the standby did not go on in time".clone_into(&mut self.reason);
         process.kill();
         None

@@ -225,12 +225,16 @@ impl Ranks {
 
     /// Kills released standbys that do not confirm.
     pub(super) fn press(&mut self) {
-        for caller in &mut self.callers {
-            if let Stage::Releasing(release) = &mut caller.stage
+        for at in 0..self.callers.len() {
+            if let Stage::Releasing(release) = &mut self.callers[at].stage
                 && release.by.is_some_and(|by| by <= self.now)
             {
                 release.by = None;
-                let _ = sys::kill(release.process.pid, libc::SIGKILL);
+                if release.process.close_ears() {
+                    self.hear_release(at);
+                } else {
+                    let _ = sys::kill(release.process.pid, libc::SIGKILL);
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
@@ -111,10 +112,19 @@ impl Process {
         self.read(AT_ONCE);
     }
 
-    /// Takes all that it has said, once it has been reaped: its last word decides whether it had
-    /// gone on.
+    /// Takes all that it has said, once it has been reaped or cannot say more: its last word
+    /// decides whether it has gone on.
     pub(super) fn hear_out(&mut self) {
         self.read(TO_THE_END);
+    }
+
+    /// Takes its last word before it is given up. From here on it cannot say that it goes on, and
+    /// ends itself when it tries. True if it has said so before.
+    pub(super) fn close_ears(&mut self) -> bool {
+        // That fails only if the other end is closed: then it can say nothing either.
+        let _ = self.socket.shutdown(Shutdown::Read);
+        self.hear_out();
+        self.state == State::Confirmed
     }
 
     fn read(&mut self, most: usize) {

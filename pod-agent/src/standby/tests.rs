@@ -153,6 +153,21 @@ fn a_released_one_that_ends_has_refused_unless_its_last_word_says_otherwise() {
 }
 
 #[test]
+fn one_that_is_given_up_cannot_go_on_any_more() {
+    let mut bench = Bench::new();
+    let theirs = bench.standby(&["ready 1 2048 3"]);
+    bench.standbys.release([]);
+    theirs.send(b"started").unwrap();
+    assert_eq!(bench.standbys.give_up(), Some(Input::Started));
+
+    let theirs = bench.standby(&["ready 1 2048 3"]);
+    bench.standbys.release([]);
+    assert_eq!(bench.standbys.give_up(), None);
+    // It ends by that, as the hook and the library have it.
+    assert!(theirs.send(b"started").is_err());
+}
+
+#[test]
 fn one_that_hears_nothing_any_more_is_not_listened_to() {
     let mut bench = Bench::new();
     let theirs = bench.standby(&["importing x"]);

@@ -74,6 +74,22 @@ impl Bench {
     }
 }
 
+/// A standby that was told to go on, and its end of the socket.
+fn released() -> (Stage, UnixDatagram) {
+    let (ours, theirs) = sys::pair().unwrap();
+    let mut process = Process::new(NOBODY, ours);
+    assert!(process.release([]));
+    let release = Release {
+        kind: 0,
+        process,
+        leads: false,
+        list: None,
+        ahead: Duration::ZERO,
+        by: Some(Duration::ZERO),
+    };
+    (Stage::Releasing(Box::new(release)), theirs.into())
+}
+
 /// What a caller has been told.
 fn told(caller: &UnixDatagram) -> Option<Answer> {
     let mut text = [0; 64];
@@ -100,4 +116,25 @@ fn a_call_is_answered_once_the_rank_before_has_ended() {
     bench.serve();
     assert_eq!(told(&caller), Some(Answer::Cold));
     assert!(!bench.ranks.reaped(NOBODY, KILLED), "it is reaped once");
+}
+
+#[test]
+fn a_standby_that_is_given_up_cannot_go_on_any_more() {
+    let mut bench = Bench::new();
+    let (stage, standby) = released();
+    let caller = bench.caller(stage);
+    standby.send(b"started").unwrap();
+    bench.serve();
+    assert_eq!(told(&caller), Some(Answer::Started));
+    assert!(bench.ranks.reaped(NOBODY, Exit::Code(0)));
+
+    let (stage, standby) = released();
+    let caller = bench.caller(stage);
+    bench.serve();
+    assert!(standby.send(b"started").is_err());
+    assert_eq!(told(&caller), None);
+    // It has run nothing. The caller may do that once it has ended.
+    assert!(bench.ranks.reaped(NOBODY, KILLED));
+    bench.serve();
+    assert_eq!(told(&caller), Some(Answer::Cold));
 }
