@@ -101,7 +101,7 @@ impl Rank {
         Some(Call {
             leads: sys::leads_group(),
             umask: inherited::usual_umask()?,
-            inherited: inherited::own()?,
+            unseen: inherited::unseen(),
             folder: env::current_dir().ok()?.into(),
             command,
             environment: self.environment().collect(),

@@ -11,6 +11,7 @@ use crate::sys::{self, Interest};
 use crate::target::{Exit, Source};
 
 use super::command;
+use super::inherited::{self, Inherited};
 use super::is_sent;
 use super::kinds::{MAX_RANKS, Program};
 use super::process::{Fault, State};
@@ -152,7 +153,7 @@ impl Ranks {
 
     /// Answers by the release of a standby, or by letting the caller run the program itself.
     fn answer_call(&mut self, at: usize, called: &Called, context: &Context<'_>) {
-        let kind = if context.running {
+        let kind = if context.running && self.is_alike(at, &called.call) {
             self.kind_of(&called.call)
         } else {
             None
@@ -165,6 +166,25 @@ impl Ranks {
             Some(release) => Stage::Releasing(Box::new(release)),
             None => Stage::Refused(kind),
         };
+    }
+
+    /// True if a caller has inherited what the agent has, and so its standbys. It is read each time:
+    /// the CPUs of a container may change.
+    fn is_alike(&mut self, at: usize, call: &Call) -> bool {
+        let own = Inherited::own();
+        // It waits for the answer, so the PID is still its own.
+        let theirs = Inherited::of(self.callers[at].pid);
+        let (Some(own), Some(theirs)) = (own, theirs) else {
+            return false;
+        };
+        let told =
+            || (call.unseen != inherited::unseen()).then_some("personality, I/O priority or NUMA policy");
+        let other = own.difference(&theirs).or_else(told);
+        if let Some(what) = other {
+            self.reason =
+                format!("a rank has inherited another value of {what} than the container's first process");
+        }
+        other.is_none()
     }
 
     /// None if such ranks can have no standbys.
@@ -187,7 +207,7 @@ impl Ranks {
             Some((found.dev(), found.ino()))
         };
         let theirs = folder(caller.pid)?;
-        if call.inherited != self.inherited || !caller.is_there() {
+        if !caller.is_there() {
             return None;
         }
         // The one that goes on learning first.

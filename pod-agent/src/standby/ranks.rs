@@ -26,7 +26,6 @@ use crate::target::{Exit, Input, Source, Standbys as Summary};
 
 use super::family::Usage;
 use super::files::{Folder, List, SHIM, SOCKET};
-use super::inherited;
 use super::is_sent;
 use super::kinds::{Kinds, MAX_RANKS};
 use super::log::Log;
@@ -40,8 +39,6 @@ const SETTLED: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Ranks {
     pub(super) listener: UnixListener,
-    /// What the agent has inherited, and so its standbys.
-    pub(super) inherited: String,
     pub(super) kinds: Kinds,
     pub(super) waiting: Vec<Waiting>,
     pub(super) callers: Vec<Caller>,
@@ -156,13 +153,11 @@ impl Ranks {
                 _ => {}
             }
         }
-        let inherited = inherited::own().ok_or(io::ErrorKind::Unsupported)?;
         let listener = sys::listen(&socket)?;
         watched.watch(listener.as_fd())?;
         symlink(env::current_exe()?, &shim)?;
         Ok(Self {
             listener,
-            inherited,
             kinds: Kinds::default(),
             waiting: Vec::new(),
             callers: Vec::new(),

@@ -1,5 +1,6 @@
 //! Callers and their ranks. No process has the PIDs that ranks and standbys have here.
 
+use super::super::inherited;
 use super::super::wire::Answer;
 use super::*;
 
@@ -44,9 +45,13 @@ impl Bench {
 
     /// Calls as this process would.
     fn call(&self) -> UnixDatagram {
+        self.call_with(&inherited::unseen())
+    }
+
+    fn call_with(&self, unseen: &str) -> UnixDatagram {
         let call = Call {
             umask: "18".to_owned(),
-            inherited: inherited::own().unwrap(),
+            unseen: unseen.to_owned(),
             folder: env::current_dir().unwrap().into(),
             command: vec!["/nowhere/python3".into(), "rank.py".into()],
             ..Call::default()
@@ -137,4 +142,23 @@ fn a_standby_that_is_given_up_cannot_go_on_any_more() {
     assert!(bench.ranks.reaped(NOBODY, KILLED));
     bench.serve();
     assert_eq!(told(&caller), Some(Answer::Cold));
+}
+
+/// It would get a standby that it can never use.
+#[test]
+fn a_caller_that_has_inherited_something_else_is_no_rank() {
+    let mut bench = Bench::new();
+    let caller = bench.call_with("another priority");
+    assert_eq!(bench.serve(), []);
+    assert_eq!(told(&caller), Some(Answer::Cold));
+    assert_eq!(bench.ranks.kinds.all_wanted(), 0);
+    assert!(
+        bench.ranks.reason.contains("I/O priority"),
+        "{}",
+        bench.ranks.reason
+    );
+    let caller = bench.call();
+    assert_eq!(bench.serve().len(), 1);
+    assert_eq!(told(&caller), Some(Answer::Cold));
+    assert_eq!(bench.ranks.kinds.all_wanted(), 1);
 }
