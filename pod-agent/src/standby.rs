@@ -25,6 +25,7 @@ mod process;
 mod program;
 mod ranks;
 mod reason;
+mod release;
 mod warming;
 mod way;
 pub(crate) mod wire;

@@ -1,0 +1,150 @@
+//! Standbys that are told to go on as ranks: whether they do, and how ranks end.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use crate::sys;
+use crate::target::{Exit, Source};
+
+use super::is_sent;
+use super::process::{Fault, State};
+use super::ranks::{Ranks, Release, Stage};
+use super::wire::{self, Answer, Call};
+
+/// How long a released standby may take to confirm that it goes on.
+const CONFIRM: Duration = Duration::from_secs(5);
+impl Ranks {
+    /// Lets a standby that is ready go on as what was called for.
+    pub(super) fn release(
+        &mut self,
+        at: usize,
+        kind: u32,
+        call: &Call,
+        streams: &[OwnedFd],
+    ) -> Option<Release> {
+        let caller = &self.callers[at];
+        let folder = |pid: i32| {
+            let found = fs::metadata(format!("/proc/{pid}/cwd")).ok()?;
+            Some((found.dev(), found.ino()))
+        };
+        let theirs = folder(caller.pid)?;
+        if !caller.is_there() {
+            return None;
+        }
+        // The one that goes on learning first.
+        let found = self
+            .waiting
+            .iter()
+            .enumerate()
+            .filter(|(_, waiting)| waiting.process.importing().is_none())
+            .filter(|(_, waiting)| waiting.kind == kind && folder(waiting.process.pid) == Some(theirs))
+            .filter_map(|(at, waiting)| match waiting.process.state {
+                State::Ready(ready) => Some((waiting.list.is_some(), at, ready.ahead)),
+                _ => None,
+            })
+            .min();
+        let (_, found, ahead) = found?;
+        let mut waiting = self.waiting.swap_remove(found);
+        let umask = OsString::from(format!("=umask{}", call.umask));
+        let mut changes: Vec<(&OsStr, Option<&OsStr>)> = vec![(&umask, None)];
+        changes.extend(wire::changes(&waiting.environment, &call.environment));
+        let streams: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
+        if !waiting.process.release_with(changes, &streams) {
+            // Its end of the socket is closed, or the message is too long: it ends, or is made to.
+            waiting.process.kill();
+            return None;
+        }
+        Some(Release {
+            kind,
+            process: waiting.process,
+            leads: call.leads,
+            list: waiting.list,
+            ahead,
+            by: Some(self.now + CONFIRM),
+        })
+    }
+
+    /// The released standby of a caller may have confirmed.
+    pub(super) fn hear_release(&mut self, at: usize) {
+        let caller = &mut self.callers[at];
+        let Stage::Releasing(release) = &mut caller.stage else {
+            return;
+        };
+        release.process.listen();
+        if release.process.state != State::Confirmed {
+            if release.process.closed {
+                // It has ended, or will say nothing any more.
+                release.process.kill();
+            }
+            return;
+        }
+        let (kind, ahead) = (release.kind, release.ahead);
+        let list = release.list.take();
+        caller.stage = Stage::Running {
+            kind,
+            pid: release.process.pid,
+            leads: release.leads,
+            _list: list,
+        };
+        // If it does not hear this, it has hung up.
+        caller.say(Answer::Started, None);
+        self.kinds.served(kind);
+        self.started(kind, Source::Standby, ahead);
+    }
+
+    /// Kills released standbys that do not confirm.
+    pub(super) fn press(&mut self) {
+        for at in 0..self.callers.len() {
+            if let Stage::Releasing(release) = &mut self.callers[at].stage
+                && release.by.is_some_and(|by| by <= self.now)
+            {
+                release.by = None;
+                if release.process.close_ears() {
+                    self.hear_release(at);
+                } else {
+                    let _ = sys::kill(release.process.pid, libc::SIGKILL);
+                }
+            }
+        }
+    }
+
+    /// A child of the agent has been reaped. True if it was a rank.
+    pub(super) fn rank_reaped(&mut self, pid: i32, exit: Exit) -> bool {
+        if let Some(at) = self.dying.iter().position(|dying| *dying == pid) {
+            self.dying.swap_remove(at);
+            return true;
+        }
+        for at in 0..self.callers.len() {
+            // What it has said may not have been read yet.
+            if let Stage::Releasing(release) = &mut self.callers[at].stage
+                && release.process.pid == pid
+            {
+                release.process.hear_out();
+                self.hear_release(at);
+            }
+            let caller = &mut self.callers[at];
+            match &mut caller.stage {
+                Stage::Releasing(release) if release.process.pid == pid => {
+                    self.reason = release.process.cause(is_sent(exit)).map_or_else(
+                        || "the standby of a rank ended when it was released".to_owned(),
+                        Fault::told,
+                    );
+                    caller.stage = Stage::Refused(release.kind);
+                    return true;
+                }
+                Stage::Running { kind, pid: rank, .. } if *rank == pid => {
+                    let kind = *kind;
+                    caller.say(Answer::Ended(exit), None);
+                    caller.stage = Stage::Over;
+                    self.kinds.ended(kind, self.warmed.is_some());
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+}
