@@ -83,7 +83,7 @@ impl Ranks {
     fn hang_up(&mut self, at: usize) {
         match std::mem::replace(&mut self.callers[at].stage, Stage::Over) {
             Stage::Releasing(release) => {
-                let _ = sys::kill(release.process.pid, libc::SIGKILL);
+                release.process.kill();
                 self.dying.push(release.process.pid);
             }
             Stage::Running { kind, pid, leads, .. } => {

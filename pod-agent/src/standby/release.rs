@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use crate::sys;
 use crate::target::{Exit, Source};
 
 use super::is_sent;
@@ -16,6 +15,7 @@ use super::wire::{self, Answer, Call};
 
 /// How long a released standby may take to confirm that it goes on.
 const CONFIRM: Duration = Duration::from_secs(5);
+
 impl Ranks {
     /// Lets a standby that is ready go on as what was called for.
     pub(super) fn release(
@@ -105,7 +105,7 @@ impl Ranks {
                 if release.process.close_ears() {
                     self.hear_release(at);
                 } else {
-                    let _ = sys::kill(release.process.pid, libc::SIGKILL);
+                    release.process.kill();
                 }
             }
         }
@@ -128,6 +128,8 @@ impl Ranks {
             let caller = &mut self.callers[at];
             match &mut caller.stage {
                 Stage::Releasing(release) if release.process.pid == pid => {
+                    // What it has started does not outlive it.
+                    release.process.kill_group();
                     self.reason = release.process.cause(is_sent(exit)).map_or_else(
                         || "the standby of a rank ended when it was released".to_owned(),
                         Fault::told,

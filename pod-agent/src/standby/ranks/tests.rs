@@ -4,6 +4,9 @@ use super::super::inherited;
 use super::super::wire::Answer;
 use super::*;
 
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Command;
+
 const NOBODY: i32 = i32::MAX;
 const KILLED: Exit = Exit::Signal(libc::SIGKILL);
 
@@ -81,8 +84,12 @@ impl Bench {
 
 /// A standby that was told to go on, and its end of the socket.
 fn released() -> (Stage, UnixDatagram) {
+    released_as(NOBODY)
+}
+
+fn released_as(pid: i32) -> (Stage, UnixDatagram) {
     let (ours, theirs) = sys::pair().unwrap();
-    let mut process = Process::new(NOBODY, ours);
+    let mut process = Process::new(pid, ours);
     assert!(process.release([]));
     let release = Release {
         kind: 0,
@@ -161,4 +168,44 @@ fn a_caller_that_has_inherited_something_else_is_no_rank() {
     assert_eq!(bench.serve().len(), 1);
     assert_eq!(told(&caller), Some(Answer::Cold));
     assert_eq!(bench.ranks.kinds.all_wanted(), 1);
+}
+
+#[test]
+fn what_a_released_standby_has_started_ends_with_it() {
+    for end in ["its caller hangs up", "it is slow", "it refuses"] {
+        let mut bench = Bench::new();
+        let sleep = |group: i32| {
+            Command::new("sleep")
+                .arg("1000")
+                .process_group(group)
+                .spawn()
+                .unwrap()
+        };
+        let mut process = sleep(0);
+        let pid = process.id().cast_signed();
+        let mut child = sleep(pid);
+        let (stage, standby) = released_as(pid);
+        let caller = bench.caller(stage);
+        let Stage::Releasing(release) = &mut bench.ranks.callers[0].stage else {
+            panic!("no release");
+        };
+        match end {
+            "it is slow" => {
+                bench.serve();
+            }
+            "it refuses" => {
+                release.by = None;
+                assert!(bench.ranks.reaped(pid, Exit::Code(121)));
+            }
+            _ => {
+                drop(caller);
+                bench.serve();
+            }
+        }
+        let ended = child.wait().unwrap();
+        assert_eq!(ended.signal(), Some(libc::SIGKILL), "{end}");
+        let _ = process.kill();
+        process.wait().unwrap();
+        drop(standby);
+    }
 }
