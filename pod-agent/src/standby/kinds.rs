@@ -137,11 +137,14 @@ impl Kinds {
         }
     }
 
-    /// A standby of this kind has ended before it was released; `fault`: why, if that is known.
+    /// A standby of this kind has not become a rank; `fault`: why, if that is known. If several end
+    /// during one wait, that is as if one did: they often have the same reason.
     pub(super) fn failed(&mut self, id: u32, now: Duration, fault: Option<&Fault>) {
         let Some(kind) = self.get(id) else { return };
-        kind.again = (kind.again * 2).clamp(AGAIN.0, AGAIN.1);
-        kind.at = now + kind.again;
+        if kind.at <= now {
+            kind.again = (kind.again * 2).clamp(AGAIN.0, AGAIN.1);
+            kind.at = now + kind.again;
+        }
         if let Some(Fault::Module { name, .. }) = fault {
             kind.hopeless |=
                 kind.skip.len() >= MAX_SKIP || kind.skip.contains(name) || name.contains([',', ';']);
@@ -294,15 +297,19 @@ mod tests {
         let mut kinds = Kinds::default();
         let id = admit(&mut kinds, "a");
         kinds.started(id);
-        let mut waits = Vec::new();
+        let (mut waits, mut now) = (Vec::new(), NOW);
         for _ in 0..7 {
-            kinds.failed(id, NOW, None);
-            waits.push((kinds.next(|_| 0).unwrap().0 - NOW).as_secs());
+            // All that end at once count as one.
+            kinds.failed(id, now, None);
+            kinds.failed(id, now, None);
+            let (next, _) = kinds.next(|_| 0).unwrap();
+            waits.push((next - now).as_secs());
+            now = next;
         }
         assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);
         kinds.served(id);
-        kinds.failed(id, NOW, None);
-        assert_eq!(kinds.next(|_| 0), Some((NOW + AGAIN.0, id)));
+        kinds.failed(id, now, None);
+        assert_eq!(kinds.next(|_| 0), Some((now + AGAIN.0, id)));
     }
 
     #[test]

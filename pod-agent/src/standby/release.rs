@@ -55,6 +55,8 @@ impl Ranks {
         if !waiting.process.release_with(changes, &streams) {
             // Its end of the socket is closed, or the message is too long: it ends, or is made to.
             waiting.process.kill();
+            self.kinds.failed(kind, self.now, None);
+            "a rank's standby could not be told to go on".clone_into(&mut self.reason);
             return None;
         }
         Some(Release {
@@ -130,11 +132,15 @@ impl Ranks {
                 Stage::Releasing(release) if release.process.pid == pid => {
                     // What it has started does not outlive it.
                     release.process.kill_group();
-                    self.reason = release.process.cause(is_sent(exit)).map_or_else(
-                        || "the standby of a rank ended when it was released".to_owned(),
-                        Fault::told,
-                    );
-                    caller.stage = Stage::Refused(release.kind);
+                    let kind = release.kind;
+                    let otherwise = match release.by {
+                        Some(_) => "a rank's standby ended when it was released",
+                        None => "a rank's standby did not go on in time",
+                    };
+                    let fault = release.process.cause(is_sent(exit));
+                    self.kinds.failed(kind, self.now, fault.as_ref());
+                    self.reason = fault.map_or_else(|| otherwise.to_owned(), Fault::told);
+                    caller.stage = Stage::Refused(kind);
                     return true;
                 }
                 Stage::Running { kind, pid: rank, .. } if *rank == pid => {

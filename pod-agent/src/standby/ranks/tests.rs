@@ -209,3 +209,32 @@ fn what_a_released_standby_has_started_ends_with_it() {
         drop(standby);
     }
 }
+
+#[test]
+fn a_standby_that_does_not_become_a_rank_is_to_blame() {
+    for (last, reason) in [
+        (&b"refused environment TZ"[..], "variable TZ has changed"),
+        (b"spoiled bad socket", "module bad is not imported ahead"),
+        (b"", "a rank's standby did not go on in time"),
+    ] {
+        let mut bench = Bench::new();
+        let _caller = bench.call();
+        bench.serve();
+        let kind = bench.ranks.kinds.iter().next().unwrap().id;
+        let (mut stage, standby) = released();
+        if let Stage::Releasing(release) = &mut stage {
+            release.kind = kind;
+            release.by = release.by.filter(|_| !last.is_empty());
+        }
+        let _caller = bench.caller(stage);
+        if !last.is_empty() {
+            standby.send(last).unwrap();
+        }
+        assert!(bench.ranks.reaped(NOBODY, Exit::Code(121)));
+        assert!(bench.ranks.reason.contains(reason), "{}", bench.ranks.reason);
+        let (at, _) = bench.ranks.kinds.next(|_| 0).unwrap();
+        assert!(at > bench.now, "the next one is started at once");
+        let skip = &bench.ranks.kinds.get(kind).unwrap().skip;
+        assert_eq!(skip.is_empty(), !reason.contains("bad"));
+    }
+}
