@@ -53,8 +53,6 @@ pub(crate) use files::{PYTHONPATH, SHIM, SOCKET};
 
 /// Most modules that are left out. If more would have to be, there are no more standbys.
 const MAX_SKIP: usize = 64;
-/// How long the import of one module may take.
-const LONGEST_IMPORT: Duration = Duration::from_secs(900);
 /// Between two looks at the container's memory.
 const LOOK: Duration = Duration::from_secs(5);
 /// What a standby is expected to need before one has been measured: what the worker has, which
@@ -83,8 +81,6 @@ pub(crate) struct Standbys {
     /// Why the last one did not serve.
     reason: String,
     look_at: Option<Duration>,
-    /// The module that was being imported at the last look, and since when.
-    importing: Option<(String, Duration)>,
     log: Log,
     /// What was last reported of them.
     reported: Option<Summary>,
@@ -125,7 +121,6 @@ impl Standbys {
             hopeless: false,
             size_kib: None,
             look_at: None,
-            importing: None,
             log: Log::default(),
             reported: None,
         }

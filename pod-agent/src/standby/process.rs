@@ -22,6 +22,9 @@ const AT_ONCE: usize = 64;
 /// Processes that it has left behind could go on sending.
 const TO_THE_END: usize = 4096;
 
+/// How long the import of one module may take.
+pub(super) const LONGEST_IMPORT: Duration = Duration::from_secs(900);
+
 /// A process that imports ahead, or runs up to its call `park()`, or waits to go on.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -34,6 +37,8 @@ pub(super) struct Process {
     pub(super) parks: bool,
     /// The module that it imports now: the culprit, if it ends.
     importing: Option<String>,
+    /// The module that it imported at the last look, and since when.
+    looked_at: Option<(String, Duration)>,
     /// Why it does not serve, if it has said so.
     fault: Option<Fault>,
 }
@@ -94,6 +99,7 @@ impl Process {
             closed: false,
             parks: false,
             importing: None,
+            looked_at: None,
             fault: None,
         }
     }
@@ -205,10 +211,24 @@ impl Process {
         self.importing.as_deref().filter(|_| waits)
     }
 
-    /// Blames the module that it imports.
-    pub(super) fn give_up_import(&mut self) {
+    /// Ends it, and blames the module that it imports, if that takes too long.
+    pub(super) fn look_at_import(&mut self, now: Duration) {
+        let Some(name) = self.importing().map(str::to_owned) else {
+            self.looked_at = None;
+            return;
+        };
+        let since = match &self.looked_at {
+            Some((before, since)) if *before == name => *since,
+            _ => now,
+        };
+        if now < since + LONGEST_IMPORT {
+            self.looked_at = Some((name, since));
+            return;
+        }
         let why = "its import does not end".to_owned();
-        self.fault = self.importing.take().map(|name| Fault::Module { name, why });
+        self.fault = Some(Fault::Module { name, why });
+        self.importing = None;
+        self.kill();
     }
 
     /// Ends it and what it has started in its process group. It is not reaped yet.

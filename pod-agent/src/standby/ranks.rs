@@ -197,9 +197,13 @@ impl Ranks {
         }
     }
 
-    /// Ends what waits if the container's memory is short, and passes on what was learnt.
-    pub(super) fn look(&mut self, memory: &Memory) {
+    /// Ends what waits if the container's memory is short or an import does not end, and passes on
+    /// what was learnt.
+    pub(super) fn look(&mut self, memory: &Memory, now: Duration) {
         self.renew_lists();
+        for waiting in &mut self.waiting {
+            waiting.process.look_at_import(now);
+        }
         for waiting in &self.waiting {
             let size = Usage::of(waiting.process.pid).memory_kib;
             if memory.is_short_beside(size) {

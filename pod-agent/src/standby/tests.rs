@@ -183,7 +183,7 @@ fn one_that_hears_nothing_any_more_is_not_listened_to() {
 fn an_import_that_does_not_end_is_given_up() {
     let mut bench = Bench::new();
     let theirs = bench.standby(&["importing one"]);
-    let looks = LONGEST_IMPORT.as_secs() / LOOK.as_secs();
+    let looks = process::LONGEST_IMPORT.as_secs() / LOOK.as_secs();
     for _ in 0..=looks - 1 {
         bench.looks();
     }

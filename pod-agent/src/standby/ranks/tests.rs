@@ -1,6 +1,7 @@
 //! Callers and their ranks. No process has the PIDs that ranks and standbys have here.
 
 use super::super::inherited;
+use super::super::process::LONGEST_IMPORT;
 use super::super::wire::Answer;
 use super::*;
 
@@ -80,6 +81,19 @@ impl Bench {
         theirs.set_nonblocking(true).unwrap();
         theirs
     }
+}
+
+/// A standby of a kind, and its end of the socket.
+fn waiting(kind: u32) -> (Waiting, UnixDatagram) {
+    let (ours, theirs) = sys::pair().unwrap();
+    let waiting = Waiting {
+        kind,
+        process: Process::new(NOBODY, ours),
+        environment: Rc::default(),
+        list: None,
+        since: Duration::ZERO,
+    };
+    (waiting, theirs.into())
 }
 
 /// A standby that was told to go on, and its end of the socket.
@@ -237,4 +251,25 @@ fn a_standby_that_does_not_become_a_rank_is_to_blame() {
         let skip = &bench.ranks.kinds.get(kind).unwrap().skip;
         assert_eq!(skip.is_empty(), !reason.contains("bad"));
     }
+}
+
+#[test]
+fn an_import_that_does_not_end_is_given_up() {
+    let mut bench = Bench::new();
+    let _caller = bench.call();
+    bench.serve();
+    let kind = bench.ranks.kinds.iter().next().unwrap().id;
+    let (standby, theirs) = waiting(kind);
+    bench.ranks.waiting.push(standby);
+    theirs.send(b"importing endless").unwrap();
+    bench.ranks.hear_standbys();
+    for passed in [Duration::ZERO, LONGEST_IMPORT / 2, LONGEST_IMPORT] {
+        bench.ranks.look(&bench.memory, bench.now + passed);
+        let imports = bench.ranks.waiting[0].process.importing();
+        assert_eq!(imports.is_some(), passed < LONGEST_IMPORT);
+    }
+    assert!(bench.ranks.reaped(NOBODY, KILLED));
+    assert_eq!(bench.ranks.kinds.get(kind).unwrap().skip, ["endless"]);
+    let reason = "module endless is not imported ahead: its import does not end";
+    assert_eq!(bench.ranks.reason, reason);
 }
