@@ -10,8 +10,10 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -29,6 +31,8 @@ const CALLED: &str = "PYTHON_EXEC";
 const PYTHON: &str = "LOCKSTEP_PYTHON_EXEC";
 /// Where programs are looked up.
 const PATH: &str = "PATH";
+/// Most links that are followed to the name by which this program is called.
+const MAX_LINKS: usize = 8;
 /// Longest answer of the agent.
 const MAX_ANSWER: usize = 64;
 
@@ -42,9 +46,25 @@ struct Rank {
     folder: PathBuf,
 }
 
-/// True if this program is called as the interpreter of a rank, by this path.
-pub(crate) fn is_called(path: &Path) -> bool {
-    path.file_name() == Some(OsStr::new(SHIM)) || names::called(path).is_some()
+/// The path by which this program is called as the interpreter of a rank, if it is called by
+/// `path`: that path, or one that a link there leads to.
+pub(crate) fn called(path: &Path) -> Option<PathBuf> {
+    let mut found = None;
+    let mut path = path.to_owned();
+    for _ in 0..=MAX_LINKS {
+        if names::called(&path).is_some() {
+            return Some(path);
+        }
+        let next = fs::read_link(&path).map(|link| path.parent().unwrap_or(Path::new("")).join(link));
+        if path.file_name() == Some(OsStr::new(SHIM)) {
+            found = Some(path);
+        }
+        match next {
+            Ok(next) => path = next,
+            Err(_) => break,
+        }
+    }
+    found
 }
 
 /// Runs the rank. Returns only if that is impossible, or with the rank's exit code.
@@ -55,6 +75,10 @@ pub(crate) fn run(called: &Path) -> ExitCode {
         ));
         return ExitCode::from(127);
     };
+    if rank.is_this() {
+        worker::say(&format!("{:?} is a link to the agent", rank.python));
+        return ExitCode::from(127);
+    }
     let call = rank.call();
     let Ok(signals) = Signals::block() else {
         return rank.run_here(None, None);
@@ -89,6 +113,15 @@ impl Rank {
             path: None,
             folder: called.parent().map(Path::to_owned).unwrap_or_default(),
         })
+    }
+
+    /// True if what is to be run is this program again: it would never end.
+    fn is_this(&self) -> bool {
+        let Some(path) = &self.path else { return false };
+        let place = |file: &Path| fs::metadata(file).ok().map(|found| (found.dev(), found.ino()));
+        let mut found = env::split_paths(path).map(|folder| folder.join(&self.python));
+        let first = found.find(|file| file.is_file());
+        first.is_some_and(|file| place(&file) == place(Path::new("/proc/self/exe")))
     }
 
     /// What to ask the agent for. None if a standby would not be the same.
@@ -222,6 +255,7 @@ fn end(exit: Option<Exit>) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn it_is_called_by_its_name() {
@@ -231,10 +265,38 @@ mod tests {
             "/.lockstep/standby/hook/path/python3",
             "/hook/path/torchrun",
         ] {
-            assert!(is_called(Path::new(name)), "{name}");
+            assert_eq!(called(Path::new(name)).as_deref(), Some(Path::new(name)));
         }
         for name in ["", "python3", "/x/lockstep-pod-agent", "/python/agent"] {
-            assert!(!is_called(Path::new(name)), "{name}");
+            assert_eq!(called(Path::new(name)), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn links_lead_to_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("hook/path")).unwrap();
+        for (link, to) in [
+            ("hook/path/python3", "/proc/self/exe"),
+            ("hook/python", "/proc/self/exe"),
+            ("python", "hook/path/python3"),
+            ("py", "python"),
+            ("rank", "hook/python"),
+            ("other", "/proc/self/exe"),
+            ("round", "round"),
+        ] {
+            symlink(to, at(link)).unwrap();
+        }
+        for (link, to) in [
+            ("python", "hook/path/python3"),
+            ("py", "hook/path/python3"),
+            ("rank", "hook/python"),
+        ] {
+            assert_eq!(called(&at(link)), Some(at(to)), "{link}");
+        }
+        for other in ["other", "round"] {
+            assert_eq!(called(&at(other)), None, "{other}");
         }
     }
 }

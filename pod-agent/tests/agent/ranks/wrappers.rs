@@ -188,6 +188,11 @@ fn a_path_of_the_scripts_own_is_obeyed() {
             "PATH=$PATH/:$PATH; exec \"$(command -v python3)\" -u rank.py",
             "\"bin:/usr/bin:/bin/:bin:/usr/bin:/bin\"",
         ),
+        // As some images have it.
+        (
+            "ln -sf \"$(which python3)\" bin/python; exec bin/python -u rank.py",
+            "\"bin:/usr/bin:/bin\"",
+        ),
     ];
     for (script, path) in cases {
         let job = Job::wrapped(Way::Hooked, script);
@@ -198,4 +203,14 @@ fn a_path_of_the_scripts_own_is_obeyed() {
         let found = after.split(", ").next().expect("a value");
         assert!(found.ends_with(path), "{script}: {found}");
     }
+}
+
+/// Without the agent, `ln` refuses this.
+#[test]
+fn an_interpreter_that_is_replaced_by_a_link_to_its_stand_in_ends() {
+    let script =
+        "ln -sf \"$(which torchrun)\" bin/torchrun; torchrun 1 ''; echo $? > end.0.0; exec sleep 1000";
+    let job = Job::wrapped(Way::Hooked, script);
+    assert_eq!(job.end(0), "127\n");
+    job.rig.await_err("lockstep: \"torchrun\" is a link to the agent");
 }
