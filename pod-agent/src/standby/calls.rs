@@ -19,6 +19,17 @@ const AT_ONCE: usize = 64;
 /// Longest message of a caller that stands in.
 const MAX_SIGNAL: usize = 64;
 
+/// Signals that launchers send to a group, to end it or have it wait. All others are for one
+/// process. The stand-in cannot tell which was meant.
+const TO_GROUPS: [i32; 6] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGTSTP,
+    libc::SIGCONT,
+];
+
 /// What was heard of a caller.
 enum Heard {
     Nothing,
@@ -68,8 +79,9 @@ impl Ranks {
                         Stage::Open => self.take_call(at, &text, streams),
                         Stage::Running { pid, leads, .. } => {
                             if let Some(signal) = wire::parse_signal(&text) {
+                                let group = leads && TO_GROUPS.contains(&signal);
                                 // It is not reaped, so the PID is its own.
-                                let _ = sys::kill(if leads { -pid } else { pid }, signal);
+                                let _ = sys::kill(if group { -pid } else { pid }, signal);
                             }
                         }
                         Stage::Called(_) | Stage::Releasing(_) | Stage::Refused(_) | Stage::Over => {}
