@@ -28,6 +28,8 @@ pub(super) const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration
 pub(super) struct Standby {
     /// False for a worker that asks for none, or cannot have one.
     wanted: bool,
+    /// Another one of the worker itself would fare no better than the last.
+    hopeless: bool,
     /// Only processes that the worker starts through the agent have standbys.
     of_ranks: bool,
     state: State,
@@ -62,7 +64,7 @@ impl Standby {
 
     /// When the next one is started.
     fn warm_at(&self) -> Option<Duration> {
-        let needed = self.wanted && self.state == State::None;
+        let needed = self.wanted && !self.hopeless && self.state == State::None;
         self.up_at
             .filter(|_| needed)
             .map(|up_at| up_at.max(self.not_before))
@@ -111,7 +113,8 @@ impl Standby {
     /// Ends what waits, that of ranks too. None of it is released any more.
     fn end_waiting(&mut self, todo: &mut Vec<Action>) {
         if matches!(self.state, State::Warming | State::Ready) {
-            self.state = State::Ending;
+            // Nothing is heard of the end of those of ranks.
+            self.state = if self.of_ranks { State::None } else { State::Ending };
         }
         if self.wanted && !todo.contains(&Action::EndStandbys) {
             todo.push(Action::EndStandbys);
@@ -145,8 +148,7 @@ impl Machine {
             State::Warming if mutant!(ReleaseWarmingStandby) => Source::Standby,
             State::None | State::Warming | State::Released | State::Ending => Source::Cold,
         };
-        // If there can be none any more, the last attempt's starts are not this one's.
-        if self.standby.wanted || self.status.starts.is_some() {
+        if self.standby.wanted {
             self.status.starts = Some(Starts::default());
         }
         if source == Source::Standby {
@@ -197,7 +199,7 @@ impl Machine {
         if !matches!(self.standby.state, State::Warming | State::Ready | State::Ending) {
             return;
         }
-        self.standby.wanted &= !hopeless;
+        self.standby.hopeless |= hopeless;
         self.standby.ended(now);
     }
 
