@@ -156,7 +156,7 @@ impl Process {
                 Err(_) => return,
             };
             let message = if self.parks {
-                parse_parking(&text[..length], self.pid)
+                parse_parking(&text[..length], self.pid, &self.state)
             } else {
                 parse(&text[..length])
             };
@@ -253,10 +253,11 @@ impl Process {
     }
 }
 
-/// What a program says. How much it has used is measured here: it may be any program.
-fn parse_parking(message: &[u8], pid: i32) -> Option<Message> {
+/// What a program says. How much it has used is measured here, once: it may be any program, and say
+/// the same again and again.
+fn parse_parking(message: &[u8], pid: i32, state: &State) -> Option<Message> {
     match message {
-        b"ready" => {
+        b"ready" if *state == State::Warming => {
             let used = Usage::of(pid);
             Some(Message::Ready(Ready {
                 modules: 0,

@@ -42,6 +42,12 @@ fn a_program_says_no_numbers() {
         panic!("not ready")
     };
     assert!(ready.memory_kib > 100 && ready.modules == 0, "{ready:?}");
+    // It is measured once: it has grown since, and nothing is said of that.
+    let grown = vec![1_u8; 64 << 20];
+    other.send(b"ready").unwrap();
+    standby.listen();
+    assert_eq!(standby.state, State::Ready(ready));
+    drop(grown);
     assert!(standby.release([]));
     other.send(b"started").unwrap();
     standby.listen();
