@@ -32,7 +32,7 @@ impl Standbys {
             process.kill();
             SHORT.clone_into(&mut self.reason);
             // One that still imported would have needed more.
-            self.size_kib = self.size_kib.max(Some(2 * size));
+            self.size_kib = self.size_kib.max(Some(size.saturating_mul(2)));
         }
     }
 

@@ -211,7 +211,7 @@ impl Ranks {
                 SHORT.clone_into(&mut self.reason);
                 if let Some(kind) = self.kinds.get(waiting.kind) {
                     // One that still imported would have needed more.
-                    kind.size_kib = kind.size_kib.max(Some(2 * size));
+                    kind.size_kib = kind.size_kib.max(Some(size.saturating_mul(2)));
                 }
                 // That may be enough.
                 return;
