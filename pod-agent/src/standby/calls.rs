@@ -16,6 +16,10 @@ use super::wire::{self, Answer, Call, MAX_MESSAGE};
 
 /// Most messages that are read of one caller at once; the rest is read in the next round.
 const AT_ONCE: usize = 64;
+/// How long a caller may take to say what it wants.
+pub(super) const CALL: Duration = Duration::from_secs(10);
+/// How long no calls are taken after one could not be.
+pub(super) const DEAF: Duration = Duration::from_secs(1);
 /// Longest message of a caller that stands in.
 const MAX_SIGNAL: usize = 64;
 
@@ -40,9 +44,24 @@ enum Heard {
 impl Ranks {
     /// Takes new callers. Those of other users, and those that are too many, are hung up on.
     pub(super) fn accept(&mut self, context: &Context<'_>) {
+        if self.deaf_until.is_some_and(|until| until > self.now) {
+            return;
+        }
+        if self.deaf_until.take().is_some() && context.watched.watch(self.listener.as_fd()).is_err() {
+            self.deaf_until = Some(self.now + DEAF);
+            return;
+        }
         for _ in 0..MAX_RANKS {
-            let Ok(socket) = sys::accept(&self.listener) else {
-                return;
+            let socket = match sys::accept(&self.listener) {
+                Ok(socket) => socket,
+                Err(error) => {
+                    if error.kind() != ErrorKind::WouldBlock {
+                        // Whoever calls is still there, and the next look would fail as well.
+                        context.watched.ignore(self.listener.as_fd());
+                        self.deaf_until = Some(self.now + DEAF);
+                    }
+                    return;
+                }
             };
             let peer = sys::peer(socket.as_fd());
             let Some(peer) = peer
@@ -59,7 +78,7 @@ impl Ranks {
                 number: self.number,
                 socket,
                 pid: peer.pid,
-                stage: Stage::Open,
+                stage: Stage::Open(self.now + CALL),
             });
         }
     }
@@ -76,7 +95,7 @@ impl Ranks {
                         break;
                     }
                     Heard::Message(text, streams) => match self.callers[at].stage {
-                        Stage::Open => self.take_call(at, &text, streams),
+                        Stage::Open(_) => self.take_call(at, &text, streams),
                         Stage::Running { pid, leads, .. } => {
                             if let Some(signal) = wire::parse_signal(&text) {
                                 let group = leads && TO_GROUPS.contains(&signal);
@@ -103,7 +122,16 @@ impl Ranks {
                 self.dying.push(pid);
                 self.kinds.ended(kind, self.warmed.is_some());
             }
-            Stage::Open | Stage::Called(_) | Stage::Refused(_) | Stage::Over => {}
+            Stage::Open(_) | Stage::Called(_) | Stage::Refused(_) | Stage::Over => {}
+        }
+    }
+
+    /// Hangs up on callers that do not say what they want.
+    pub(super) fn hang_up_on_silent(&mut self) {
+        for caller in &mut self.callers {
+            if matches!(caller.stage, Stage::Open(by) if by <= self.now) {
+                caller.stage = Stage::Over;
+            }
         }
     }
 
@@ -238,7 +266,7 @@ impl Caller {
     fn hear(&self) -> Heard {
         let longest = match self.stage {
             Stage::Over => return Heard::Nothing,
-            Stage::Open => MAX_MESSAGE,
+            Stage::Open(_) => MAX_MESSAGE,
             _ => MAX_SIGNAL,
         };
         let mut text = vec![0; longest];

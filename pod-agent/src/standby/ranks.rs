@@ -46,6 +46,8 @@ pub(super) struct Ranks {
     pub(super) cold: Vec<Cold>,
     /// Ranks that were killed since their callers had gone, until they are reaped.
     pub(super) dying: Vec<i32>,
+    /// Until when no calls are taken, since one could not be.
+    pub(super) deaf_until: Option<Duration>,
     /// Number of the last call.
     pub(super) number: u64,
     /// What the machine has not been told yet.
@@ -84,8 +86,8 @@ pub(super) struct Caller {
 
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// It has not said what it wants.
-    Open,
+    /// It has not said what it wants. It has to by then.
+    Open(Duration),
     /// It waits for an answer.
     Called(Box<Called>),
     Releasing(Box<Release>),
@@ -163,6 +165,7 @@ impl Ranks {
             callers: Vec::new(),
             cold: Vec::new(),
             dying: Vec::new(),
+            deaf_until: None,
             number: 0,
             inputs: Vec::new(),
             reason: String::new(),
@@ -242,13 +245,15 @@ impl Ranks {
     /// Takes calls and what standbys have said, and starts the next standby if one is due.
     pub(super) fn serve(&mut self, context: &Context<'_>) -> Vec<Input> {
         self.now = context.now;
-        if context.watched.is_ready() {
+        let listens_again = self.deaf_until.is_some_and(|until| until <= self.now);
+        if listens_again || context.watched.is_ready() {
             self.hear_standbys();
             self.accept(context);
             self.hear_callers();
             self.look_at_cold();
         }
         self.answer_calls(context);
+        self.hang_up_on_silent();
         self.press();
         self.answer_refused(context);
         self.callers.retain(|caller| !matches!(caller.stage, Stage::Over));
@@ -257,11 +262,13 @@ impl Ranks {
         }
         let next = self.start_next(context);
         let settles = self.settles.filter(|_| context.running);
-        let confirm = self.callers.iter().filter_map(|caller| match &caller.stage {
+        let awaited = self.callers.iter().filter_map(|caller| match &caller.stage {
+            Stage::Open(by) => Some(*by),
             Stage::Releasing(release) => release.by,
             _ => None,
         });
-        self.wake = confirm.chain(next).chain(settles).min();
+        let others = [next, settles, self.deaf_until].into_iter().flatten();
+        self.wake = awaited.chain(others).min();
         std::mem::take(&mut self.inputs)
     }
 

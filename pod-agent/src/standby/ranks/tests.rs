@@ -1,5 +1,6 @@
 //! Callers and their ranks. No process has the PIDs that ranks and standbys have here.
 
+use super::super::calls::{CALL, DEAF};
 use super::super::inherited;
 use super::super::process::LONGEST_IMPORT;
 use super::super::wire::Answer;
@@ -114,6 +115,14 @@ fn released_as(pid: i32) -> (Stage, UnixDatagram) {
         by: Some(Duration::ZERO),
     };
     (Stage::Releasing(Box::new(release)), theirs.into())
+}
+
+fn is_hung_up(caller: &UnixDatagram) -> bool {
+    caller.set_nonblocking(true).unwrap();
+    match caller.recv(&mut [0; 64]) {
+        Ok(length) => length == 0,
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+    }
 }
 
 /// What a caller has been told.
@@ -272,4 +281,46 @@ fn an_import_that_does_not_end_is_given_up() {
     assert_eq!(bench.ranks.kinds.get(kind).unwrap().skip, ["endless"]);
     let reason = "module endless is not imported ahead: its import does not end";
     assert_eq!(bench.ranks.reason, reason);
+}
+
+#[test]
+fn calls_that_cannot_be_taken_are_not_looked_at_all_the_time() {
+    let mut bench = Bench::new();
+    // It is always ready, and nothing can be accepted there.
+    let (broken, other) = sys::pair().unwrap();
+    drop(other);
+    bench.watched.ignore(bench.ranks.listener.as_fd());
+    bench.watched.watch(broken.as_fd()).unwrap();
+    let broken = UnixListener::from(OwnedFd::from(broken));
+    let listener = std::mem::replace(&mut bench.ranks.listener, broken);
+    let caller = bench.call();
+    bench.serve();
+    assert!(!bench.watched.is_ready());
+    assert_eq!(bench.ranks.deadline(), Some(bench.now + DEAF));
+
+    bench.ranks.listener = listener;
+    bench.serve();
+    assert_eq!(told(&caller), None);
+    bench.now += DEAF;
+    bench.serve();
+    assert_eq!(told(&caller), Some(Answer::Cold));
+}
+
+#[test]
+fn a_caller_that_says_nothing_takes_no_place_for_ever() {
+    let mut bench = Bench::new();
+    let silent: Vec<UnixDatagram> = (0..MAX_RANKS)
+        .map(|_| sys::call(&bench.folder.path().join(SOCKET)).unwrap())
+        .collect();
+    bench.serve();
+    let late = bench.call();
+    bench.serve();
+    assert!(is_hung_up(&late), "it is one too many");
+    assert_eq!(bench.ranks.deadline(), Some(bench.now + CALL));
+    bench.now += CALL;
+    bench.serve();
+    assert!(silent.iter().all(is_hung_up));
+    let next = bench.call();
+    bench.serve();
+    assert_eq!(told(&next), Some(Answer::Cold));
 }
