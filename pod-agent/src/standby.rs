@@ -201,8 +201,8 @@ impl Standbys {
     }
 
     /// Serves the processes that the worker starts through the agent. `running`: it runs, and is
-    /// not being stopped.
-    pub(crate) fn serve(&mut self, now: Duration, running: bool) -> Vec<Input> {
+    /// not being stopped. `beats`: no first heartbeat of it is missing.
+    pub(crate) fn serve(&mut self, now: Duration, running: bool, beats: bool) -> Vec<Input> {
         let (Some(folder), Some(watched), Some(ranks)) = (self.way.folder(), &self.watched, &mut self.ranks)
         else {
             return Vec::new();
@@ -214,6 +214,7 @@ impl Standbys {
             memory: &self.memory,
             now,
             running,
+            beats,
             busy: state == Some(&State::Warming),
         });
         if self.look_at.is_none() && ranks.spared().next().is_some() {

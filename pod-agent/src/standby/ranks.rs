@@ -33,8 +33,10 @@ use super::memory::{Memory, SHORT};
 use super::process::{Fault, Process, State};
 use super::wire::{Call, Environment};
 
-/// How long an attempt runs before kinds that it has not had are given up.
+/// How long an attempt runs before kinds that it has not had are given up. It takes longer if the
+/// worker's first heartbeat does.
 const SETTLED: Duration = Duration::from_secs(30);
+
 /// The ranks of one worker, and their standbys.
 #[derive(Debug)]
 pub(super) struct Ranks {
@@ -141,6 +143,8 @@ pub(super) struct Context<'a> {
     pub(super) now: Duration,
     /// The worker runs, and is not being stopped.
     pub(super) running: bool,
+    /// Its first heartbeat is not missing.
+    pub(super) beats: bool,
     /// The worker's own standby imports.
     pub(super) busy: bool,
 }
@@ -257,11 +261,12 @@ impl Ranks {
         self.press();
         self.answer_refused(context);
         self.callers.retain(|caller| !matches!(caller.stage, Stage::Over));
-        if context.running && self.settles.is_some_and(|at| at <= self.now) {
+        let up = context.running && context.beats;
+        if up && self.settles.is_some_and(|at| at <= self.now) {
             self.settle();
         }
         let next = self.start_next(context);
-        let settles = self.settles.filter(|_| context.running);
+        let settles = self.settles.filter(|_| up);
         let awaited = self.callers.iter().filter_map(|caller| match &caller.stage {
             Stage::Open(by) => Some(*by),
             Stage::Releasing(release) => release.by,

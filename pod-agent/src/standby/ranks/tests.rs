@@ -18,7 +18,8 @@ struct Bench {
     watched: Watched,
     memory: Memory,
     now: Duration,
-    dir: tempfile::TempDir,
+    beats: bool,
+    _dir: tempfile::TempDir,
 }
 
 impl Bench {
@@ -32,7 +33,8 @@ impl Bench {
             watched,
             memory: Memory::at(dir.path()),
             now: Duration::from_secs(1000),
-            dir,
+            beats: true,
+            _dir: dir,
         }
     }
 
@@ -43,6 +45,7 @@ impl Bench {
             memory: &self.memory,
             now: self.now,
             running: true,
+            beats: self.beats,
             busy: false,
         };
         self.ranks.serve(&context)
@@ -323,4 +326,19 @@ fn a_caller_that_says_nothing_takes_no_place_for_ever() {
     let next = bench.call();
     bench.serve();
     assert_eq!(told(&next), Some(Answer::Cold));
+}
+
+#[test]
+fn nothing_is_started_ahead_before_the_first_heartbeat() {
+    let mut bench = Bench::new();
+    bench.beats = false;
+    bench.ranks.begin(bench.now);
+    bench.serve();
+    bench.now += SETTLED * 2;
+    bench.serve();
+    assert_eq!(bench.ranks.warmed, None);
+    assert_eq!(bench.ranks.deadline(), None, "it is told of the heartbeat");
+    bench.beats = true;
+    bench.serve();
+    assert_eq!(bench.ranks.warmed, Some(bench.now));
 }
