@@ -187,8 +187,8 @@ impl Ranks {
             || (call.unseen != inherited::unseen()).then_some("personality, I/O priority or NUMA policy");
         let other = own.difference(&theirs).or_else(told);
         if let Some(what) = other {
-            self.reason =
-                format!("a rank has inherited another value of {what} than the container's first process");
+            let than = "than the container's first process";
+            self.explain(format!("a rank has inherited another value of {what} {than}"));
         }
         other.is_none()
     }

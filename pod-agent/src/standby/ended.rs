@@ -16,6 +16,14 @@ pub(crate) enum Ended {
     Confirmed,
 }
 
+/// How one has ended, for people.
+pub(super) fn told(which: &str, exit: Exit, when: &str) -> String {
+    match exit {
+        Exit::Code(code) => format!("{which} ended with code {code}{when}"),
+        Exit::Signal(signal) => format!("{which} was killed by signal {signal}{when}"),
+    }
+}
+
 impl Standbys {
     /// What a reaped process was, if it was one of these.
     pub(crate) fn reaped(&mut self, pid: i32, exit: Exit) -> Option<Ended> {
@@ -51,10 +59,7 @@ impl Standbys {
                 if before_parking && !is_sent(exit) {
                     self.has_not_parked();
                 }
-                self.reason = match exit {
-                    Exit::Code(code) => format!("the standby ended with code {code}{when}"),
-                    Exit::Signal(signal) => format!("the standby was killed by signal {signal}{when}"),
-                };
+                self.reason = told("the standby", exit, when);
             }
         }
         if self.reason != ENDED {

@@ -41,7 +41,7 @@ pub(super) struct Program {
 pub(super) struct Kind {
     pub(super) id: u32,
     pub(super) program: Program,
-    /// That of the attempt's first rank, as far as the next one's is the same.
+    /// That of the attempt's first rank, without what each rank has for itself.
     pub(super) environment: Rc<Environment>,
     /// The modules that its ranks have imported.
     pub(super) list: List,

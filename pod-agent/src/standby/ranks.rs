@@ -24,6 +24,8 @@ use std::time::Duration;
 use crate::sys::{self, Watched};
 use crate::target::{Exit, Input, Source, Standbys as Summary};
 
+use super::ENDED;
+use super::ended;
 use super::family::Usage;
 use super::files::{Folder, List, SHIM, SOCKET};
 use super::is_sent;
@@ -56,6 +58,7 @@ pub(super) struct Ranks {
     pub(super) inputs: Vec<Input>,
     /// Why the last standby did not serve.
     pub(super) reason: String,
+    log: Log,
     pub(super) now: Duration,
     /// Since when standbys may be started in this attempt.
     pub(super) warmed: Option<Duration>,
@@ -75,6 +78,16 @@ pub(super) struct Waiting {
     /// A list of its own. Only one of a kind has the kind's: as a rank it adds to it.
     pub(super) list: Option<List>,
     pub(super) since: Duration,
+    /// The agent ends it, and why is said already.
+    pub(super) ended: bool,
+}
+
+impl Waiting {
+    /// Ends it. It is reaped as all others.
+    pub(super) fn end(&mut self) {
+        self.process.kill();
+        self.ended = true;
+    }
 }
 
 /// A process that stands in for a rank, or is about to become it.
@@ -173,6 +186,7 @@ impl Ranks {
             number: 0,
             inputs: Vec::new(),
             reason: String::new(),
+            log: Log::default(),
             now: Duration::ZERO,
             warmed: None,
             settles: None,
@@ -199,9 +213,16 @@ impl Ranks {
     /// Ends what waits. No more are started in this attempt.
     pub(super) fn end(&mut self) {
         (self.warmed, self.settles) = (None, None);
-        for waiting in &self.waiting {
-            waiting.process.kill();
+        for waiting in &mut self.waiting {
+            waiting.end();
+            ENDED.clone_into(&mut self.reason);
         }
+    }
+
+    /// Says why a standby does not serve.
+    pub(super) fn explain(&mut self, reason: String) {
+        self.log.failed(&reason);
+        self.reason = reason;
     }
 
     /// Ends what waits if the container's memory is short or an import does not end, and passes on
@@ -211,15 +232,16 @@ impl Ranks {
         for waiting in &mut self.waiting {
             waiting.process.look_at_import(now);
         }
-        for waiting in &self.waiting {
+        for waiting in &mut self.waiting {
             let size = Usage::of(waiting.process.pid).memory_kib;
-            if memory.is_short_beside(size) {
-                waiting.process.kill();
-                SHORT.clone_into(&mut self.reason);
+            if !waiting.ended && memory.is_short_beside(size) {
+                waiting.end();
+                self.kinds.failed(waiting.kind, now, None);
                 if let Some(kind) = self.kinds.get(waiting.kind) {
                     // One that still imported would have needed more.
                     kind.size_kib = kind.size_kib.max(Some(size.saturating_mul(2)));
                 }
+                self.explain(SHORT.to_owned());
                 // That may be enough.
                 return;
             }
@@ -302,10 +324,10 @@ impl Ranks {
             let mut waiting = self.waiting.swap_remove(at);
             waiting.process.hear_out();
             waiting.process.kill_group();
-            let fault = waiting.process.cause(is_sent(exit));
-            self.kinds.failed(waiting.kind, self.now, fault.as_ref());
-            if self.reason.is_empty() || fault.is_some() {
-                self.reason = fault.map_or_else(|| "the standby of a rank has ended".to_owned(), Fault::told);
+            if !waiting.ended {
+                let fault = waiting.process.cause(is_sent(exit));
+                self.kinds.failed(waiting.kind, self.now, fault.as_ref());
+                self.explain(fault.map_or_else(|| ended::told("a rank's standby", exit, ""), Fault::told));
             }
             return true;
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::target::{Exit, Source};
 
+use super::ended;
 use super::is_sent;
 use super::process::{Fault, State};
 use super::ranks::{Ranks, Release, Stage};
@@ -56,7 +57,7 @@ impl Ranks {
             // Its end of the socket is closed, or the message is too long: it ends, or is made to.
             waiting.process.kill();
             self.kinds.failed(kind, self.now, None);
-            "a rank's standby could not be told to go on".clone_into(&mut self.reason);
+            self.explain("a rank's standby could not be told to go on".to_owned());
             return None;
         }
         Some(Release {
@@ -134,13 +135,13 @@ impl Ranks {
                     release.process.kill_group();
                     let kind = release.kind;
                     let otherwise = match release.by {
-                        Some(_) => "a rank's standby ended when it was released",
-                        None => "a rank's standby did not go on in time",
+                        Some(_) => ended::told("a rank's standby", exit, " when it was released"),
+                        None => "a rank's standby did not go on in time".to_owned(),
                     };
                     let fault = release.process.cause(is_sent(exit));
-                    self.kinds.failed(kind, self.now, fault.as_ref());
-                    self.reason = fault.map_or_else(|| otherwise.to_owned(), Fault::told);
                     caller.stage = Stage::Refused(kind);
+                    self.kinds.failed(kind, self.now, fault.as_ref());
+                    self.explain(fault.map_or(otherwise, Fault::told));
                     return true;
                 }
                 Stage::Running { kind, pid: rank, .. } if *rank == pid => {

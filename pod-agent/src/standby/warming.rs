@@ -25,14 +25,14 @@ impl Ranks {
         self.warm(self.now);
         let mut kept = Vec::new();
         // Those that are ready first.
-        let mut order: Vec<&Waiting> = self.waiting.iter().collect();
+        let mut order: Vec<&mut Waiting> = self.waiting.iter_mut().collect();
         order.sort_by_key(|waiting| !matches!(waiting.process.state, State::Ready(_)));
         for waiting in order {
             let alike = kept.iter().filter(|kind| **kind == waiting.kind).count();
             if alike < self.kinds.wanted(waiting.kind) {
                 kept.push(waiting.kind);
             } else {
-                waiting.process.kill();
+                waiting.end();
             }
         }
         self.kinds.forget();
@@ -62,7 +62,7 @@ impl Ranks {
                 Some(now + HUNG)
             }
             Err(why) => {
-                self.reason = why;
+                self.explain(why);
                 self.kinds.failed(id, now, None);
                 // Another kind may be due at once.
                 Some(now)
@@ -120,6 +120,7 @@ impl Ranks {
             environment: Rc::clone(&kind.environment),
             list,
             since: self.now,
+            ended: false,
         })
     }
 

@@ -96,6 +96,7 @@ fn waiting(kind: u32) -> (Waiting, UnixDatagram) {
         environment: Rc::default(),
         list: None,
         since: Duration::ZERO,
+        ended: false,
     };
     (waiting, theirs.into())
 }
@@ -258,6 +259,7 @@ fn a_standby_that_does_not_become_a_rank_is_to_blame() {
         }
         assert!(bench.ranks.reaped(NOBODY, Exit::Code(121)));
         assert!(bench.ranks.reason.contains(reason), "{}", bench.ranks.reason);
+        assert_eq!(bench.ranks.log.said(), [bench.ranks.reason.as_str()]);
         let (at, _) = bench.ranks.kinds.next(|_| 0).unwrap();
         assert!(at > bench.now, "the next one is started at once");
         let skip = &bench.ranks.kinds.get(kind).unwrap().skip;
@@ -341,4 +343,26 @@ fn nothing_is_started_ahead_before_the_first_heartbeat() {
     bench.beats = true;
     bench.serve();
     assert_eq!(bench.ranks.warmed, Some(bench.now));
+}
+
+#[test]
+fn what_the_agent_ends_itself_is_no_failure() {
+    let mut bench = Bench::new();
+    let _caller = bench.call();
+    bench.serve();
+    let kind = bench.ranks.kinds.iter().next().unwrap().id;
+    let (standby, _theirs) = waiting(kind);
+    bench.ranks.waiting.push(standby);
+    bench.ranks.end();
+    assert!(bench.ranks.reaped(NOBODY, KILLED));
+    assert_eq!(bench.ranks.kinds.next(|_| 0), Some((Duration::ZERO, kind)));
+    assert_eq!(bench.ranks.log.said(), [""; 0]);
+
+    let (standby, _theirs) = waiting(kind);
+    bench.ranks.waiting.push(standby);
+    assert!(bench.ranks.reaped(NOBODY, Exit::Signal(libc::SIGSEGV)));
+    assert_eq!(
+        bench.ranks.log.said(),
+        ["a rank's standby was killed by signal 11"]
+    );
 }
