@@ -105,13 +105,22 @@ impl Standbys {
         {
             worker::say(&format!("no standbys: {reason}"));
         }
+        let mut reason = way.first_reason();
         let ranks = match (way.folder(), &watched) {
-            (Some(folder), Some(watched)) => Ranks::open(folder, watched).ok(),
+            (Some(folder), Some(watched)) => Ranks::open(folder, watched)
+                .inspect_err(|error| {
+                    let why = format!("calls of ranks cannot be taken: {error}");
+                    worker::say(&format!("no standbys of ranks: {why}"));
+                    if way.wrapper().is_some() {
+                        reason = why;
+                    }
+                })
+                .ok(),
             _ => None,
         };
         Self {
             ranks,
-            reason: way.first_reason(),
+            reason,
             way,
             command: command.to_vec(),
             memory: Memory::own(),

@@ -70,6 +70,27 @@ impl Bench {
 
 const WAITING: Option<Ended> = Some(Ended::Waiting { hopeless: false });
 
+/// Its status would say that it has started no Python.
+#[test]
+fn a_script_whose_calls_cannot_be_taken_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    // Longer than the address of a socket may be.
+    let place = dir.path().join("x".repeat(120));
+    std::fs::create_dir(&place).unwrap();
+    let wrapper = names::Wrapper {
+        name: "sh".to_owned(),
+        path: OsString::new(),
+    };
+    let way = Way::Wrapper(files::Folder::create(&place).unwrap(), wrapper);
+    let mut standbys = Standbys::by(way, &["sh".into(), "run".into()]);
+    let Some(Input::Standbys(summary)) = standbys.news() else {
+        panic!("no news");
+    };
+    assert_eq!(summary.wanted, 0);
+    let expected = "calls of ranks cannot be taken: ";
+    assert!(summary.reason.starts_with(expected), "{}", summary.reason);
+}
+
 #[test]
 fn a_module_is_to_blame_unless_others_ended_the_standby() {
     let mut bench = Bench::new();
