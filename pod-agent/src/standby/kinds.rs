@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::MAX_SKIP;
 use super::files::List;
-use super::process::Fault;
 use super::wire::Environment;
 
 /// Most kinds that are known at once.
@@ -137,18 +136,26 @@ impl Kinds {
         }
     }
 
-    /// A standby of this kind has not become a rank; `fault`: why, if that is known. If several end
-    /// during one wait, that is as if one did: they often have the same reason.
-    pub(super) fn failed(&mut self, id: u32, now: Duration, fault: Option<&Fault>) {
-        let Some(kind) = self.get(id) else { return };
-        if kind.at <= now {
+    /// A standby of this kind has not become a rank. If several end during one wait, that is as if
+    /// one did: they often have the same reason.
+    pub(super) fn failed(&mut self, id: u32, now: Duration) {
+        if let Some(kind) = self.get(id)
+            && kind.at <= now
+        {
             kind.again = (kind.again * 2).clamp(AGAIN.0, AGAIN.1);
             kind.at = now + kind.again;
         }
-        if let Some(Fault::Module { name, .. }) = fault {
-            kind.hopeless |=
-                kind.skip.len() >= MAX_SKIP || kind.skip.contains(name) || name.contains([',', ';']);
-            kind.skip.push(name.clone());
+    }
+
+    /// The next standbys of this kind do not import a module ahead, because of which one has ended.
+    /// `skipped`: how many modules that one was to leave out.
+    pub(super) fn leave_out(&mut self, id: u32, name: &str, skipped: usize) {
+        let Some(kind) = self.get(id) else { return };
+        let known = kind.skip.iter().position(|other| other == name);
+        let in_vain = known.is_some_and(|at| at < skipped) || name.contains([',', ';']);
+        kind.hopeless |= in_vain || kind.skip.len() >= MAX_SKIP;
+        if known.is_none() {
+            kind.skip.push(name.to_owned());
         }
     }
 
@@ -300,31 +307,38 @@ mod tests {
         let (mut waits, mut now) = (Vec::new(), NOW);
         for _ in 0..7 {
             // All that end at once count as one.
-            kinds.failed(id, now, None);
-            kinds.failed(id, now, None);
+            kinds.failed(id, now);
+            kinds.failed(id, now);
             let (next, _) = kinds.next(|_| 0).unwrap();
             waits.push((next - now).as_secs());
             now = next;
         }
         assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);
         kinds.served(id);
-        kinds.failed(id, now, None);
+        kinds.failed(id, now);
         assert_eq!(kinds.next(|_| 0), Some((now + AGAIN.0, id)));
     }
 
     #[test]
-    fn a_module_that_fails_twice_leaves_no_hope() {
+    fn a_module_that_fails_although_it_was_left_out_leaves_no_hope() {
         let mut kinds = Kinds::default();
         let id = admit(&mut kinds, "a");
         kinds.started(id);
-        let fault = Fault::Module {
-            name: "bad".to_owned(),
-            why: "it ends".to_owned(),
-        };
-        kinds.failed(id, NOW, Some(&fault));
-        assert_eq!(kinds.get(id).unwrap().skip, ["bad"]);
-        assert!(kinds.next(|_| 0).is_some());
-        kinds.failed(id, NOW, Some(&fault));
+        // Two that were started before any had failed.
+        for _ in 0..2 {
+            kinds.leave_out(id, "bad", 0);
+            assert_eq!(kinds.get(id).unwrap().skip, ["bad"]);
+            assert!(kinds.next(|_| 0).is_some());
+        }
+        kinds.leave_out(id, "bad", 1);
+        assert_eq!(kinds.next(|_| 0), None);
+
+        let id = admit(&mut kinds, "b");
+        kinds.started(id);
+        for at in 0..=MAX_SKIP {
+            assert!(kinds.next(|_| 0).is_some(), "{at}");
+            kinds.leave_out(id, &at.to_string(), at);
+        }
         assert_eq!(kinds.next(|_| 0), None);
     }
 }

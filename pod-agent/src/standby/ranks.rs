@@ -78,6 +78,8 @@ pub(super) struct Waiting {
     /// A list of its own. Only one of a kind has the kind's: as a rank it adds to it.
     pub(super) list: Option<List>,
     pub(super) since: Duration,
+    /// How many modules it was to leave out.
+    pub(super) skipped: usize,
     /// The agent ends it, and why is said already.
     pub(super) ended: bool,
 }
@@ -133,6 +135,8 @@ pub(super) struct Release {
     pub(super) leads: bool,
     pub(super) list: Option<List>,
     pub(super) ahead: Duration,
+    /// How many modules it was to leave out.
+    pub(super) skipped: usize,
     /// When it has to have confirmed; none once it was killed for that.
     pub(super) by: Option<Duration>,
 }
@@ -219,6 +223,16 @@ impl Ranks {
         }
     }
 
+    /// A standby of a kind has not become a rank: because of this fault, or `otherwise`. `skipped`: how
+    /// many modules it was to leave out.
+    pub(super) fn failed(&mut self, kind: u32, fault: Option<Fault>, skipped: usize, otherwise: String) {
+        self.kinds.failed(kind, self.now);
+        if let Some(Fault::Module { name, .. }) = &fault {
+            self.kinds.leave_out(kind, name, skipped);
+        }
+        self.explain(fault.map_or(otherwise, Fault::told));
+    }
+
     /// Says why a standby does not serve.
     pub(super) fn explain(&mut self, reason: String) {
         self.log.failed(&reason);
@@ -236,7 +250,7 @@ impl Ranks {
             let size = Usage::of(waiting.process.pid).memory_kib;
             if !waiting.ended && memory.is_short_beside(size) {
                 waiting.end();
-                self.kinds.failed(waiting.kind, now, None);
+                self.kinds.failed(waiting.kind, now);
                 if let Some(kind) = self.kinds.get(waiting.kind) {
                     // One that still imported would have needed more.
                     kind.size_kib = kind.size_kib.max(Some(size.saturating_mul(2)));
@@ -326,8 +340,8 @@ impl Ranks {
             waiting.process.kill_group();
             if !waiting.ended {
                 let fault = waiting.process.cause(is_sent(exit));
-                self.kinds.failed(waiting.kind, self.now, fault.as_ref());
-                self.explain(fault.map_or_else(|| ended::told("a rank's standby", exit, ""), Fault::told));
+                let otherwise = ended::told("a rank's standby", exit, "");
+                self.failed(waiting.kind, fault, waiting.skipped, otherwise);
             }
             return true;
         }

@@ -10,7 +10,7 @@ use crate::target::{Exit, Source};
 
 use super::ended;
 use super::is_sent;
-use super::process::{Fault, State};
+use super::process::State;
 use super::ranks::{Ranks, Release, Stage};
 use super::wire::{self, Answer, Call};
 
@@ -56,8 +56,8 @@ impl Ranks {
         if !waiting.process.release_with(changes, &streams) {
             // Its end of the socket is closed, or the message is too long: it ends, or is made to.
             waiting.process.kill();
-            self.kinds.failed(kind, self.now, None);
-            self.explain("a rank's standby could not be told to go on".to_owned());
+            let why = "a rank's standby could not be told to go on".to_owned();
+            self.failed(kind, None, waiting.skipped, why);
             return None;
         }
         Some(Release {
@@ -66,6 +66,7 @@ impl Ranks {
             leads: call.leads,
             list: waiting.list,
             ahead,
+            skipped: waiting.skipped,
             by: Some(self.now + CONFIRM),
         })
     }
@@ -138,10 +139,9 @@ impl Ranks {
                         Some(_) => ended::told("a rank's standby", exit, " when it was released"),
                         None => "a rank's standby did not go on in time".to_owned(),
                     };
-                    let fault = release.process.cause(is_sent(exit));
+                    let (fault, skipped) = (release.process.cause(is_sent(exit)), release.skipped);
                     caller.stage = Stage::Refused(kind);
-                    self.kinds.failed(kind, self.now, fault.as_ref());
-                    self.explain(fault.map_or(otherwise, Fault::told));
+                    self.failed(kind, fault, skipped, otherwise);
                     return true;
                 }
                 Stage::Running { kind, pid: rank, .. } if *rank == pid => {

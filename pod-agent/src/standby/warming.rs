@@ -63,7 +63,7 @@ impl Ranks {
             }
             Err(why) => {
                 self.explain(why);
-                self.kinds.failed(id, now, None);
+                self.kinds.failed(id, now);
                 // Another kind may be due at once.
                 Some(now)
             }
@@ -83,6 +83,7 @@ impl Ranks {
             return Err("the program of a rank has not loaded the hook for standbys".to_owned());
         }
         context.memory.may_take(kind.size_kib.unwrap_or(guess))?;
+        let skipped = kind.skip.len();
         let list = if shared {
             Some(kind.list.copy().map_err(failed)?)
         } else {
@@ -120,6 +121,7 @@ impl Ranks {
             environment: Rc::clone(&kind.environment),
             list,
             since: self.now,
+            skipped,
             ended: false,
         })
     }

@@ -96,6 +96,7 @@ fn waiting(kind: u32) -> (Waiting, UnixDatagram) {
         environment: Rc::default(),
         list: None,
         since: Duration::ZERO,
+        skipped: 0,
         ended: false,
     };
     (waiting, theirs.into())
@@ -116,6 +117,7 @@ fn released_as(pid: i32) -> (Stage, UnixDatagram) {
         leads: false,
         list: None,
         ahead: Duration::ZERO,
+        skipped: 0,
         by: Some(Duration::ZERO),
     };
     (Stage::Releasing(Box::new(release)), theirs.into())
