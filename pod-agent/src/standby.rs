@@ -207,6 +207,9 @@ impl Standbys {
         if let Some(program) = self.way.program_mut() {
             program.begin(now);
         }
+        if let Some((_, list)) = self.way.hook() {
+            list.forget();
+        }
     }
 
     /// Serves the processes that the worker starts through the agent. `running`: it runs, and is

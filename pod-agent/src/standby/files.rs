@@ -67,6 +67,19 @@ impl List {
         self.0.read_exact_at(&mut form, 0).is_ok() && form == FORM
     }
 
+    /// Forgets that the hook has run, as another worker begins; the hook writes that again.
+    pub(super) fn forget(&self) {
+        if self.is_begun() {
+            // If that fails, the next standby trusts the worker before.
+            let _ = self.0.write_all_at(&[0; FORM.len()], 0);
+        }
+    }
+
+    /// Notes that the hook has run, in a process that has another list.
+    pub(super) fn begin(&self) {
+        let _ = self.0.write_all_at(&FORM, 0);
+    }
+
     /// Another with the same modules.
     pub(super) fn copy(&self) -> io::Result<Self> {
         let copy = Self::new()?;
@@ -197,6 +210,10 @@ mod tests {
         assert!(!list.is_begun());
         list.0.write_all_at(b"LSK1\x02\0\0\0x\n", 0).unwrap();
         assert!(list.is_begun());
+        list.forget();
+        assert!(!list.is_begun());
+        list.begin();
+        assert_eq!(list.read().unwrap(), b"LSK1\x02\0\0\0x\n");
     }
 
     #[test]

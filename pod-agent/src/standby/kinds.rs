@@ -73,6 +73,7 @@ impl Kinds {
     pub(super) fn begin(&mut self) {
         for kind in &mut self.known {
             (kind.running, kind.most, kind.learner) = (0, 0, None);
+            kind.list.forget();
         }
     }
 
@@ -163,6 +164,8 @@ impl Kinds {
     pub(super) fn served(&mut self, id: u32) {
         if let Some(kind) = self.get(id) {
             kind.again = Duration::ZERO;
+            // It may have a list of its own.
+            kind.list.begin();
         }
     }
 
@@ -257,7 +260,10 @@ mod tests {
         assert_eq!(kinds.next(|_| 2), None);
         kinds.begin();
         assert_eq!(kinds.next(|_| 0), None);
+        assert!(!kinds.get(two).unwrap().list.is_begun());
         kinds.started(two);
+        kinds.served(two);
+        assert!(kinds.get(two).unwrap().list.is_begun());
         kinds.forget();
         assert_eq!(kinds.wanted(one), 0);
         assert_ne!(admit(&mut kinds, "a"), one);

@@ -45,6 +45,8 @@ impl Standbys {
     /// Says why no standby can be started now.
     pub(super) fn may_warm(&self, worker: Option<i32>) -> Result<(), String> {
         // An interpreter that does not load the hook would run the program at once.
+        let path = env::var_os("PATH").unwrap_or_default();
+        command::recognise(&self.command, &path).map_err(|error| error.to_string())?;
         if !self.way.hook().is_some_and(|(_, list)| list.is_begun()) {
             return Err("the program has not loaded the hook for standbys".to_owned());
         }

@@ -258,6 +258,23 @@ fn a_worker_without_the_hook_gets_none() {
         bench.summary().reason,
         "the program has not loaded the hook for standbys"
     );
+    // Each worker has to load it.
+    let Some((_, list)) = bench.standbys.way.hook() else {
+        panic!("no hook");
+    };
+    list.begin();
+    bench.standbys.warm(None, mask, bench.now);
+    let reason = bench.summary().reason;
+    assert!(reason.contains("cannot start a standby"), "{reason}");
+    bench.standbys.begin(bench.now);
+    bench.standbys.warm(None, mask, bench.now);
+    assert!(bench.summary().reason.contains("not loaded the hook"));
+    // The interpreter may be another one by now.
+    let script = bench.dir.path().join("python3");
+    std::fs::write(&script, "#!/bin/sh\n").unwrap();
+    bench.standbys.command = vec![script.into()];
+    bench.standbys.warm(None, mask, bench.now);
+    assert!(bench.summary().reason.contains("is a script that starts Python"));
     bench.standbys.hopeless = true;
     let gone = Some(Input::StandbyGone { hopeless: true });
     assert_eq!(bench.standbys.warm(None, mask, bench.now), gone);

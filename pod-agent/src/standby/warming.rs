@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::sys::{self, Mask};
 
+use super::command;
 use super::files::{Mode, PYTHONPATH};
 use super::process::{Process, State};
 use super::ranks::{Context, Ranks, Stage, Waiting};
@@ -79,6 +80,9 @@ impl Ranks {
         let guess = self.largest_kib(id).min(FIRST_GUESS_KIB);
         let kind = self.kinds.get(id).ok_or_else(String::new)?;
         // An interpreter that does not load the hook would run the program at once.
+        let path = kind.environment.get(OsStr::new("PATH"));
+        let path = path.map_or(OsStr::new(""), OsString::as_os_str);
+        command::recognise(&kind.program.command, path).map_err(|error| error.to_string())?;
         if !kind.list.is_begun() {
             return Err("the program of a rank has not loaded the hook for standbys".to_owned());
         }
