@@ -103,7 +103,7 @@ pub(crate) enum BenchEvent {
     },
 }
 
-/// The present time.
+/// The current time.
 pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(|now| {
         u64::try_from(now.tv_sec()).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec()).unwrap_or(0)

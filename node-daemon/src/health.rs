@@ -65,7 +65,7 @@ pub struct RuntimeAccess {
     pub nri: Access,
 }
 
-/// The present access, for its users and for the link, and the count of refused connections.
+/// The current access, for its users and for the link, and the count of refused connections.
 #[derive(Debug, Default)]
 pub struct Health {
     access: watch::Sender<RuntimeAccess>,
@@ -97,7 +97,7 @@ impl Health {
         matches!(self.access.borrow().nri, Access::Well(_))
     }
 
-    /// The present access, and its changes.
+    /// The current access, and its changes.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<RuntimeAccess> {
         self.access.subscribe()

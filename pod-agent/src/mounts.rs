@@ -1,7 +1,7 @@
 //! Undoes the mounts that a worker has made, so that the next attempt finds those of a fresh
 //! container.
 //!
-//! It compares the present mounts with those at the agent's start. Two kinds of mounts stay. Those
+//! It compares the current mounts with those at the agent's start. Two kinds of mounts stay. Those
 //! that were there at the start stay, even if the worker has moved them; below a mount of the
 //! worker they go with it. Those that the node mounts into a volume while the container runs
 //! (`mountPropagation`) stay, too: copies that follow a mount of the node, and anything right below

@@ -4,13 +4,13 @@
 //! Orphans become children of PID 1, so a process cannot leave the tree by double forking. What the
 //! runtime executes in the container from outside (`kubectl exec`, probes) has parent 0 and is not
 //! part of it, nor are its descendants while it lives. What another container leaves behind in this
-//! PID namespace (`kubectl debug --target`) has the agent as its parent and another cgroup: such
-//! strangers, and their descendants, are neither signalled nor waited for.
+//! PID namespace (`kubectl debug --target`) has the agent as its parent, but another cgroup. The
+//! agent neither signals such strangers and their descendants nor waits for them.
 //!
-//! Signals go by PID. The agent's own children keep theirs until it reaps them, which it does not
-//! do during a look. Another PID that is reused between the look and the signal still belongs to
-//! this container, since no other PID namespace can be reached from here, and no next worker is
-//! there yet.
+//! Signals go by PID. A child of the agent keeps its PID until the agent reaps it, which it does
+//! not do during a scan. Any other PID that is reused between the scan and the signal still belongs
+//! to this container: the agent reaches no other PID namespace, and has not started the next worker
+//! yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -31,13 +31,13 @@ const NAMED: usize = 5;
 /// The tree of one agent.
 #[derive(Debug)]
 pub(crate) struct Procs {
-    /// The agent's own PID: 1, but for development outside a container.
+    /// The agent's own PID: 1, except when it runs outside a container.
     root: i32,
-    /// `/proc`, or what stands in for it.
+    /// `/proc`, or another directory in tests.
     proc: PathBuf,
     /// The container's cgroup, if it is known.
     cgroup: Option<Cgroup>,
-    /// Set if the last look found strangers among the agent's children.
+    /// Set if the last scan found strangers among the agent's children.
     strangers: bool,
     /// Children of the agent that belong to no attempt: standbys. Treated as strangers.
     spared: BTreeSet<i32>,
@@ -47,11 +47,12 @@ pub(crate) struct Procs {
     reset: bool,
 }
 
-/// What a look at `/proc` found.
+/// What a scan of `/proc` found.
 #[derive(Debug, Default)]
 struct Scan {
     stats: BTreeMap<i32, Stat>,
-    /// Children of the agent, or orphans about to become such, of another container.
+    /// Processes of another container that are children of the agent, or are about to become its
+    /// children as orphans.
     strangers: BTreeSet<i32>,
 }
 
@@ -82,18 +83,19 @@ impl Procs {
         }
     }
 
-    /// Nothing is left of the tree: the next one belongs to the next attempt.
+    /// Notes that nothing is left of the tree. Processes that come later belong to the next
+    /// attempt.
     pub(crate) fn emptied(&mut self) {
         self.reset = false;
     }
 
-    /// From now on these children of the agent, and their descendants, are not of the tree.
+    /// From now on these children of the agent, and their descendants, do not belong to the tree.
     pub(crate) fn spare(&mut self, pids: impl Iterator<Item = i32>) {
         self.spared = pids.collect();
     }
 
-    /// SIGTERM to every process of the tree, once, and SIGCONT, so that what is stopped can act on
-    /// it.
+    /// Sends SIGTERM to every process of the tree once, and SIGCONT, so that stopped processes can
+    /// act on it.
     ///
     /// A single pass: a process that appears now is a handler's clean-up.
     pub(crate) fn terminate(&mut self) {
@@ -108,8 +110,7 @@ impl Procs {
             let doomed = |pid| sockets::dies_of_sigterm(&self.proc, pid);
             sockets::reset_at_end(&self.proc, &pids, doomed);
         }
-        // A process that has gone meanwhile, or that may not be signalled, is dealt with by SIGKILL
-        // later.
+        // Later, SIGKILL handles a process that has gone meanwhile, or that may not be signalled.
         for stat in tree {
             let _ = sys::kill(stat.pid, libc::SIGTERM);
             let _ = sys::kill(stat.pid, libc::SIGCONT);
@@ -117,9 +118,9 @@ impl Procs {
     }
 
     /// True if nothing is left of the tree although the agent has children: those are strangers.
-    /// Cheap while no look has found any.
+    /// Cheap while no scan has found any.
     ///
-    /// It takes two looks in a row. One look may miss a process whose PID wrapped around to a place
+    /// It takes two scans in a row. One scan may miss a process whose PID wrapped around to a place
     /// that was read already.
     pub(crate) fn only_strangers(&mut self) -> bool {
         (self.strangers || !self.spared.is_empty())
@@ -130,10 +131,10 @@ impl Procs {
     }
 
     /// One round of SIGKILL: until every process of the tree has got it, or the passes are used up.
-    /// Returns none if no process is left of it, see [`Procs::only_strangers`].
+    /// Returns `None` if no process of the tree is left, see [`Procs::only_strangers`].
     ///
-    /// `all` spares nothing in the PID namespace: the last resort if processes fork faster than
-    /// they can be listed.
+    /// With `all`, it spares no process of the PID namespace. This is the last resort if processes
+    /// fork faster than they can be listed.
     pub(crate) fn kill(&mut self, all: bool) -> Option<KillReport> {
         if all {
             self.everything(libc::SIGKILL);
@@ -167,7 +168,7 @@ impl Procs {
                 return (!self.only_strangers()).then(KillReport::default);
             }
             if tree.is_empty() {
-                // There are children, or this would not have been called; so /proc hides them.
+                // This is called only while there are children, so /proc hides them.
                 self.everything(libc::SIGKILL);
                 return Some(KillReport {
                     unseen: true,
@@ -214,8 +215,8 @@ impl Procs {
         self.judge(stats)
     }
 
-    /// Finds the strangers among these processes. Only the first of a line of descent is checked:
-    /// its descendants go with it.
+    /// Finds the strangers among these processes. It checks only the first process of a line of
+    /// descent, since its descendants count as strangers too.
     fn judge(&mut self, stats: BTreeMap<i32, Stat>) -> Scan {
         let begins = |stat: &&Stat| {
             let orphan = stat.parent != 0 && !stats.contains_key(&stat.parent);
@@ -236,7 +237,7 @@ impl Procs {
         self.spared.contains(&pid) || self.cgroup.as_ref().is_some_and(other)
     }
 
-    /// Signals every process of this PID namespace but the agent. In a container only.
+    /// Signals every process of this PID namespace except the agent. Does so only in a container.
     fn everything(&self, signal: i32) {
         if self.root == 1 {
             // An error means that there is none.
@@ -277,8 +278,8 @@ impl Stat {
     }
 }
 
-/// All processes that /proc shows, each also given to `visit` as it is read; none if it is not the
-/// /proc of this PID namespace.
+/// All processes that /proc shows. Passes each one to `visit` as it is read. Returns none if it is
+/// not the /proc of this PID namespace.
 fn scan(proc: &Path, mut visit: impl FnMut(&Stat)) -> BTreeMap<i32, Stat> {
     let mut stats = BTreeMap::new();
     let own = std::process::id().to_string();

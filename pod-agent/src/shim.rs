@@ -3,7 +3,7 @@
 //! itself.
 //!
 //! It asks the agent for a standby. If there is one, the standby is the rank, and this process
-//! stands in for it: it passes signals on, and ends as the rank ends. Else it becomes the rank
+//! stands in for it: it passes signals on, and ends as the rank ends. Otherwise it becomes the rank
 //! itself, by the real interpreter, with everything as it would be without the agent.
 //!
 //! SIGKILL ends this process, so the agent kills the rank. SIGSTOP stops this process alone.

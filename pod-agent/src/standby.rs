@@ -1,13 +1,14 @@
 //! Standbys: processes that are started ahead, and wait to go on as the worker of the next attempt.
 //!
-//! A standby runs the worker's own command, unchanged, in one of several [ways](way::Way). Its
-//! environment makes Python load a hook before all else (`pod-agent/hook`); there it imports ahead
-//! and waits, before the program exists. A release lets Python go on. In the first attempt the hook
-//! only notes what is imported. Or the [program] parks itself, as far on as it likes.
+//! A standby runs the worker's own command, unchanged, and waits in one of several
+//! [ways](way::Way). With `python`, the environment makes Python load a hook before all else
+//! (`pod-agent/hook`). The hook imports ahead and waits, before the program begins; a release lets
+//! Python go on. In the first attempt the hook only notes what is imported. With `program`, the
+//! [program] parks itself at a point of its choice.
 //!
-//! When to start and to use one is decided by the [`Machine`](crate::target::Machine). What is here
-//! holds the processes. They are children of the agent, so their PIDs are theirs until they are
-//! reaped.
+//! The [`Machine`](crate::target::Machine) decides when to start a standby and when to use it. This
+//! module holds the processes. They are children of the agent, so they keep their PIDs until they
+//! are reaped.
 
 mod calls;
 mod command;
@@ -53,12 +54,12 @@ pub(crate) use files::{PYTHONPATH, SHIM, SOCKET};
 
 /// Most modules that are left out. If more would have to be, there are no more standbys.
 const MAX_SKIP: usize = 64;
-/// Between two looks at the container's memory.
+/// Time between two checks of the container's memory.
 const LOOK: Duration = Duration::from_secs(5);
-/// What a standby is expected to need before one has been measured: what the worker has, which
-/// holds more than what it has imported, but not more than this.
+/// The most memory, in KiB, that a standby is expected to need before one has been measured. Below
+/// that, the worker's own memory is the estimate, which includes more than its imports.
 const FIRST_GUESS_KIB: u64 = 512 << 10;
-/// Why there is none after [`Standbys::end`].
+/// Why there is no standby after [`Standbys::end`].
 const ENDED: &str = "all processes of the container are being ended";
 
 /// The standbys of one worker.
@@ -68,26 +69,26 @@ pub(crate) struct Standbys {
     command: Vec<OsString>,
     memory: Memory,
     watched: Option<Watched>,
-    /// The worker's: importing, waiting, or released and not confirmed yet.
+    /// The worker's own standby: importing, waiting, or released and not confirmed yet.
     process: Option<Process>,
-    /// Processes that the worker starts through the agent. None: it starts them itself.
+    /// Processes that the worker starts through the agent. `None` if it starts them itself.
     ranks: Option<Ranks>,
     /// Modules that are not imported ahead.
     skip: Vec<String>,
-    /// Set once another one would fare no better than the last.
+    /// Set once another standby would fail like the last one.
     hopeless: bool,
-    /// What the last one that was ready needed, in KiB.
+    /// Memory of the last standby that was ready, in KiB.
     size_kib: Option<u64>,
-    /// Why the last one did not serve.
+    /// Why the last standby was of no use.
     reason: String,
     look_at: Option<Duration>,
     log: Log,
-    /// What was last reported of them.
+    /// The last summary that was reported.
     reported: Option<Summary>,
 }
 
 impl Standbys {
-    /// Prepares standbys of the worker `command` in `dir`; none: none are asked for.
+    /// Prepares standbys of the worker `command` in `dir`. Without `dir`, none are asked for.
     pub(crate) fn new(dir: Option<&Path>, command: &[OsString]) -> Self {
         let prepared = dir.map(|dir| own::prepare(dir, command));
         let way = match prepared {
@@ -135,18 +136,18 @@ impl Standbys {
         }
     }
 
-    /// True if there can be one of the worker itself.
+    /// True if the worker itself can have a standby.
     pub(crate) fn are_possible(&self) -> bool {
         self.way.is_possible() && !self.are_of_ranks() && self.watched.is_some() && !self.hopeless
     }
 
-    /// True if there can be some of Python that the worker starts, and none of the worker itself.
+    /// True if only Python that the worker starts can have standbys, not the worker itself.
     pub(crate) fn are_of_ranks(&self) -> bool {
         self.way.wrapper().is_some()
     }
 
-    /// Makes a worker that starts cold note what it imports, or start Python through the agent, or
-    /// lets it say that it parks.
+    /// Prepares a worker that starts cold: it notes its imports, starts Python through the agent,
+    /// or tells the agent when it parks.
     pub(crate) fn learn(&mut self, worker: &mut Command) {
         match (&mut self.way, &self.watched) {
             (Way::Hook(folder, list), _) => {
@@ -175,13 +176,12 @@ impl Standbys {
         own.into_iter().chain(self.ranks.iter().flat_map(Ranks::spared))
     }
 
-    /// The process that does what was asked of the one with this PID: another, if this one only
-    /// stands in for it.
+    /// The process that a signal to this one is meant for: its rank, if this one is a stand-in.
     pub(crate) fn behind(&self, pid: i32) -> i32 {
         self.ranks.as_ref().map_or(pid, |ranks| ranks.behind(pid))
     }
 
-    /// What to wait for.
+    /// The descriptors to wait for.
     pub(crate) fn interest(&self) -> Option<Interest> {
         let speaks = self.process.as_ref().is_some_and(|process| !process.closed);
         let awaited = self.way.program().is_some_and(Program::awaits_worker);
@@ -199,7 +199,7 @@ impl Standbys {
         [self.look_at, ranks].into_iter().flatten().min()
     }
 
-    /// The worker is about to be started; nothing is left of the attempt before.
+    /// The worker is about to be started, and nothing is left of the previous attempt.
     pub(crate) fn begin(&mut self, now: Duration) {
         if let Some(ranks) = &mut self.ranks {
             ranks.begin(now);
@@ -212,8 +212,8 @@ impl Standbys {
         }
     }
 
-    /// Serves the processes that the worker starts through the agent. `running`: it runs, and is
-    /// not being stopped. `beats`: no first heartbeat of it is missing.
+    /// Serves the processes that the worker starts through the agent. `running` is true while the
+    /// worker runs and is not being stopped, `beats` unless its first heartbeat is missing.
     pub(crate) fn serve(&mut self, now: Duration, running: bool, beats: bool) -> Vec<Input> {
         let (Some(folder), Some(watched), Some(ranks)) = (self.way.folder(), &self.watched, &mut self.ranks)
         else {
@@ -261,7 +261,7 @@ impl Standbys {
         }
     }
 
-    /// Takes what the standbys have said.
+    /// Reads the messages of the standbys.
     pub(crate) fn listen(&mut self, now: Duration) -> Option<Input> {
         self.hear_worker(now);
         let process = self.process.as_mut()?;
@@ -272,7 +272,7 @@ impl Standbys {
             return Some(Input::Started);
         }
         if process.closed {
-            // It has ended, or can be told nothing any more.
+            // It has ended, or takes no messages any more.
             process.kill();
         }
         if let State::Ready(ready) = process.state
@@ -290,9 +290,9 @@ impl Standbys {
         None
     }
 
-    /// Lets the standby go on, with these variables of its attempt (a value, or none to remove it).
-    /// Returns its PID: from here on it is a process of the worker. None if there is none, or it is
-    /// gone.
+    /// Releases the standby, with these variables of its attempt (a value, or `None` to remove the
+    /// variable). Returns its PID: from here on it is a process of the worker. Returns `None` if
+    /// there is no standby, or it has gone.
     pub(crate) fn release<'a>(
         &mut self,
         variables: impl IntoIterator<Item = (&'a OsStr, Option<&'a OsStr>)>,
@@ -306,18 +306,19 @@ impl Standbys {
         {
             self.reason = reason::of_refusal("oom_score_adj");
         } else if process.importing().is_none() && process.release(variables) {
-            // One that imports more just now would go on only after that, later than a cold start.
+            // A standby that imports more just now would go on only after that, later than a cold
+            // start.
             if let Some(program) = program {
                 program.is_released();
             }
             return Some(process.pid);
         }
-        // Else its end of the socket is closed: it ends, or is made to.
+        // Otherwise its end of the socket is closed: it ends, or the agent ends it.
         process.kill();
         None
     }
 
-    /// Ends what waits. The processes are reaped as all others.
+    /// Ends the waiting standbys. They are reaped like all other processes.
     pub(crate) fn end(&mut self) {
         if let Some(ranks) = &mut self.ranks {
             ranks.end();
@@ -328,8 +329,9 @@ impl Standbys {
         }
     }
 
-    /// Ends the released standby, which does not confirm that it goes on. If it has, and that was
-    /// not read yet, returns that instead: the agent itself may have been stopped for a while.
+    /// Ends the released standby, which does not confirm that it goes on. If it has confirmed, and
+    /// the agent has not read that yet, returns the confirmation instead: the agent itself may have
+    /// been stopped for a while.
     pub(crate) fn give_up(&mut self) -> Option<Input> {
         let process = self.process.as_mut()?;
         if process.close_ears() {
@@ -348,13 +350,13 @@ impl Standbys {
     }
 }
 
-/// The variables that make Python, started by `folder`'s shim, note in a list what it imports.
-/// `before`: the value of PYTHONPATH.
+/// The variables that make Python, started by `folder`'s shim, note its imports in a list. `before`
+/// is the value of PYTHONPATH.
 pub(crate) fn learning(folder: &Path, list: i32, before: Option<&OsStr>) -> [(&'static str, OsString); 2] {
     files::variables(folder, Mode::Run, list, before)
 }
 
-/// True for signals that other processes send. Faults of its own raise others.
+/// True for signals that other processes send. A process's own faults raise others.
 fn is_sent(exit: Exit) -> bool {
     let sent = [
         libc::SIGKILL,

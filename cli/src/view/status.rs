@@ -60,7 +60,7 @@ pub(crate) struct View {
     pub(crate) last_restart: Option<LastRestart>,
     /// What it waits for or why it ended, from its conditions and its gangs.
     pub(crate) messages: Vec<String>,
-    /// Its gangs in the present run.
+    /// Its gangs in the current run.
     pub(crate) gangs: Vec<GangStatus>,
     pub(crate) replicated_jobs: Vec<ReplicatedJob>,
 }
@@ -262,7 +262,7 @@ fn messages(status: &JobSetStatus) -> Vec<String> {
     conditions.chain(gangs(status).filter_map(held)).collect()
 }
 
-/// The gangs of the present run.
+/// The gangs of the current run.
 fn gangs(status: &JobSetStatus) -> impl Iterator<Item = &GangStatus> {
     let gangs = status.gangs.iter();
     gangs.filter(|gang| gang.restart_attempt == status.restarts)

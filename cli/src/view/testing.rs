@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The present time of tests.
+/// The current time of tests.
 pub(crate) fn now() -> Timestamp {
     "2026-03-01T03:00:00Z".parse().unwrap()
 }

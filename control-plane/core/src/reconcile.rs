@@ -66,7 +66,7 @@ pub use unsupervised::NOT_SUPERVISED;
 pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
 /// Reason of the event about a pattern of the failure policy that matches nothing.
 pub const INVALID_PATTERN: &str = "InvalidPattern";
-/// Reason of the event that says why gates start a gang that asks for a PodGroup.
+/// Reason of the event that says why a gang that asks for a PodGroup is started by gates.
 pub const GANG_BACKEND_UNAVAILABLE: &str = "GangBackendUnavailable";
 
 /// How many names can be compared in a millisecond or two.
@@ -101,7 +101,7 @@ pub fn plan(observed: &Observed) -> Plan {
     plan
 }
 
-/// The time until a finished JobSet is deleted, zero or less if it is due. `None`: it stays.
+/// The time until a finished JobSet is deleted, zero or less if it is due. `None` if it stays.
 fn ttl_left(jobset: &JobSet, now: Timestamp) -> Option<SignedDuration> {
     let ttl = SignedDuration::from_secs(i64::from(jobset.spec.ttl_seconds_after_finished?));
     let finished = status::finished_at(jobset.status.as_ref()?)?;

@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// How far an epoch from before a restore may be above the present one: more writes than a store
+/// How far an epoch from before a restore may be above the current one: more writes than a store
 /// ever sees.
 const FARTHEST: u64 = 1 << 40;
 /// How long after the beginning of a term nodes get a vote. By then all nodes that can connect have
@@ -24,7 +24,7 @@ const SETTLED: Duration = Duration::from_secs(15);
 /// An epoch that a node claims to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(super) enum Claim {
-    /// Above the present epoch.
+    /// Above the current epoch.
     #[error(
         "the node knows a leader with the higher epoch {0}: either the node lies, or the cluster's store was restored from a backup"
     )]

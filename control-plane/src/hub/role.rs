@@ -76,13 +76,13 @@ impl Role {
         let _ = tokio::time::timeout_at(latest, settled).await;
     }
 
-    /// [`Registry::daemons`] of the present term; `None` if this replica does not lead.
+    /// [`Registry::daemons`] of the current term; `None` if this replica does not lead.
     #[must_use]
     pub fn daemons(&self, after: &str, most: usize) -> Option<(Vec<Daemon>, Option<String>)> {
         self.within(|term| term.registry.daemons(after, most)).ok()
     }
 
-    /// Runs `act` with the present term held open.
+    /// Runs `act` with the current term held open.
     ///
     /// # Errors
     /// Host and port of the leader, if this replica does not lead; empty if they are not known.

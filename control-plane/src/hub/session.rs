@@ -231,7 +231,7 @@ impl Session {
         }
     }
 
-    /// The next event besides messages, with the present credentials.
+    /// The next event besides messages, with the current credentials.
     fn side_event(
         &self,
         drain_at: Option<Instant>,

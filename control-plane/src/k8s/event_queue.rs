@@ -17,7 +17,7 @@ const MOST: usize = 4096;
 /// The most events of one namespace that wait. This leaves room for others without dropping any.
 const MOST_OF_ONE: usize = MOST / 4 * 3;
 
-/// The queue is full and the event is dropped: events are news, not state.
+/// The queue is full and the event is dropped: no state depends on events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
 

@@ -112,7 +112,7 @@ async fn again(scene: &Scene) -> Result<()> {
     scene.control_plane().until_ready().await
 }
 
-/// Plays the submitter: waits until it exists for the present attempt and this session.
+/// Plays the submitter: waits until it exists for the current attempt and this session.
 async fn submits(scene: &Scene, session: &str) -> Result<RayJobStatus> {
     let seen = eventually("the submitter is there", PATIENCE, async || {
         let seen = status(scene).await?;

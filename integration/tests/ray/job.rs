@@ -92,14 +92,14 @@ pub(crate) fn ray_is(status: &RayJobStatus, session: &str) {
     });
 }
 
-/// Sets what Ray reports of the present attempt.
+/// Sets what Ray reports of the current attempt.
 pub(crate) fn ray_says(status: &RayJobStatus, says: &str) {
     dashboard::with(&status.dashboard_url, |head| {
         head.jobs.insert(status.job_id.clone(), says.to_owned());
     });
 }
 
-/// Plays the submitter: waits until it exists for the present attempt, and submits the job.
+/// Plays the submitter: waits until it exists for the current attempt, and submits the job.
 pub(crate) async fn submits(scene: &Scene) -> Result<RayJobStatus> {
     let submitter = eventually("the submitter is there", PATIENCE, async || {
         let status = status(scene).await?;

@@ -113,7 +113,7 @@ async fn a_submitter_on_a_lost_node_is_followed_by_one_that_attaches(scene: Scen
     Ok(())
 }
 
-/// Waits for a condition of the present submitter.
+/// Waits for a condition of the current submitter.
 async fn submitter_has(scene: &Scene, type_: &str) -> Result<()> {
     eventually(&format!("the submitter is {type_}"), PATIENCE, async || {
         let job = scene.api::<Job>().get("rj").await?;

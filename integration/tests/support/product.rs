@@ -397,7 +397,7 @@ impl Product {
         text
     }
 
-    /// The whole logs of the present pods of this kind of part, on all nodes.
+    /// The whole logs of the current pods of this kind of part, on all nodes.
     pub(crate) async fn whole_log(&self, part: Part) -> Result<String> {
         self.log(part.container(), "-1").await
     }

@@ -3,7 +3,7 @@
 //! Containers of a worker follow one another; the kubelet numbers them (the attempt). A container
 //! belongs to the generation that its predecessor was stopped for, or, if that ended by itself, to
 //! the next one that is ordered. The first container of a pod, and one whose predecessor ended at
-//! the present generation, belong to none (`Fresh`) until the control plane names them. A container
+//! the current generation, belong to none (`Fresh`) until the control plane names them. A container
 //! of a generation below the desired one is stopped. An assignment is on disk before it is
 //! reported, and before a container is stopped for it. Containers without a generation are stopped
 //! only if they are named.

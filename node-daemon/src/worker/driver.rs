@@ -126,7 +126,7 @@ impl Driver {
                 Message::Linked(arrival, reply) => {
                     let targets = self.link(&arrival);
                     let is_linked = targets.is_some();
-                    // A connection that has given up reports its end like any other.
+                    // If the connection has given up, it reports its end like any other.
                     drop(reply.send(targets));
                     if is_linked {
                         self.log_arrival(&arrival);

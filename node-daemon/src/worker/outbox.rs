@@ -22,7 +22,7 @@ struct Inner {
     /// Incarnations that are no longer known. They are reported after all waiting states: a late
     /// state would make one known again.
     gone: BTreeSet<Incarnation>,
-    /// The number of the present reader.
+    /// The number of the current reader.
     reader: u64,
     /// Its task, while nothing waits.
     task: Option<Waker>,

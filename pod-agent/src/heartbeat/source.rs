@@ -106,7 +106,7 @@ impl Source {
         }
     }
 
-    /// The present stamp; none if there is no file, or if it cannot be read.
+    /// The current stamp; none if there is no file, or if it cannot be read.
     pub(super) fn stamp(&mut self) -> Option<Stamp> {
         self.take();
         match self {

@@ -1,4 +1,4 @@
-//! The calls of stand-ins: what they ask, what they are told, and when they hang up.
+//! The calls of stand-ins: what they ask for, the agent's answers, and their end.
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -14,11 +14,11 @@ use super::kinds::{MAX_RANKS, Program};
 use super::ranks::{Called, Caller, Cold, Context, Ranks, Stage};
 use super::wire::{self, Answer, Call, MAX_MESSAGE};
 
-/// Most messages that are read of one caller at once; the rest is read in the next round.
+/// Most messages that are read from one caller at once. The rest is read in the next round.
 const AT_ONCE: usize = 64;
-/// How long a caller may take to say what it wants.
+/// How long a caller may take to send its call.
 pub(super) const CALL: Duration = Duration::from_secs(10);
-/// How long no calls are taken after one could not be.
+/// How long no calls are accepted after one could not be.
 pub(super) const DEAF: Duration = Duration::from_secs(1);
 /// Longest message of a caller that stands in.
 const MAX_SIGNAL: usize = 64;
@@ -34,7 +34,7 @@ const TO_GROUPS: [i32; 6] = [
     libc::SIGCONT,
 ];
 
-/// What was heard of a caller.
+/// What was read from a caller.
 enum Heard {
     Nothing,
     HungUp,
@@ -42,7 +42,7 @@ enum Heard {
 }
 
 impl Ranks {
-    /// Takes new callers. Those of other users, and those that are too many, are hung up on.
+    /// Accepts new callers. Closes the connections of other users, and those beyond the limit.
     pub(super) fn accept(&mut self, context: &Context<'_>) {
         if self.deaf_until.is_some_and(|until| until > self.now) {
             return;
@@ -56,7 +56,7 @@ impl Ranks {
                 Ok(socket) => socket,
                 Err(error) => {
                     if error.kind() != ErrorKind::WouldBlock {
-                        // Whoever calls is still there, and the next look would fail as well.
+                        // The caller still waits, and the next attempt would fail as well.
                         context.watched.ignore(self.listener.as_fd());
                         self.deaf_until = Some(self.now + DEAF);
                     }
@@ -83,7 +83,7 @@ impl Ranks {
         }
     }
 
-    /// Takes what callers and released standbys have said.
+    /// Reads the messages of callers and of released standbys.
     pub(super) fn hear_callers(&mut self) {
         for at in 0..self.callers.len() {
             self.hear_release(at);
@@ -110,7 +110,7 @@ impl Ranks {
         }
     }
 
-    /// A caller has ended, or gives its rank up: that ends, too.
+    /// A caller has ended, or gives its rank up: the rank ends too.
     fn hang_up(&mut self, at: usize) {
         match std::mem::replace(&mut self.callers[at].stage, Stage::Over) {
             Stage::Releasing(release) => {
@@ -126,7 +126,7 @@ impl Ranks {
         }
     }
 
-    /// Hangs up on callers that do not say what they want.
+    /// Closes the connections of callers that do not send their call.
     pub(super) fn hang_up_on_silent(&mut self) {
         for caller in &mut self.callers {
             if matches!(caller.stage, Stage::Open(by) if by <= self.now) {
@@ -143,8 +143,8 @@ impl Ranks {
         }
     }
 
-    /// Answers calls, unless a rank that was given up still dies: a launcher has waited for its end
-    /// before it starts the next one.
+    /// Answers calls, unless a rank whose caller has gone is still dying: without the agent, a
+    /// launcher would have waited for its end before it starts the next one.
     pub(super) fn answer_calls(&mut self, context: &Context<'_>) {
         if !self.dying.is_empty() {
             return;
@@ -174,8 +174,8 @@ impl Ranks {
         };
     }
 
-    /// True if a caller has inherited what the agent has, and so its standbys. It is read each time:
-    /// the CPUs of a container may change.
+    /// True if a caller has inherited the same as the agent, and so as its standbys. Both are read
+    /// at each call, since the CPUs of a container may change.
     fn is_alike(&mut self, at: usize, call: &Call) -> bool {
         let own = Inherited::own();
         // It waits for the answer, so the PID is still its own.
@@ -193,7 +193,7 @@ impl Ranks {
         other.is_none()
     }
 
-    /// None if such ranks can have no standbys.
+    /// Returns `None` if such ranks can have no standbys.
     fn kind_of(&mut self, call: &Call) -> Option<u32> {
         let path = call.environment.get(OsStr::new("PATH"));
         let path = path.map_or(OsStr::new(""), OsString::as_os_str);
@@ -283,19 +283,20 @@ impl Caller {
         }
     }
 
-    /// True if it has not hung up. It says nothing while it waits for the answer to its call.
+    /// True if the caller has not hung up. It sends nothing while it waits for the answer to its
+    /// call.
     pub(super) fn is_there(&self) -> bool {
         let heard = sys::receive(self.socket.as_fd(), &mut [0]);
         heard.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Lets it run the program itself, as something that is not counted.
+    /// Lets the caller run the program itself. The program does not count as a rank.
     fn dismiss(&mut self) {
         self.say(Answer::Cold, None);
         self.stage = Stage::Over;
     }
 
-    /// False if it cannot be told.
+    /// Returns false if the message cannot be sent.
     pub(super) fn say(&self, answer: Answer, list: Option<BorrowedFd<'_>>) -> bool {
         let text = answer.encode();
         sys::send(self.socket.as_fd(), text.as_bytes(), list.as_slice()).is_ok()

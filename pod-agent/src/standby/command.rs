@@ -1,5 +1,5 @@
 //! Which commands can have a standby: those that a Python interpreter runs, by its name or by the
-//! first line of a script. Nothing is run to find out.
+//! first line of a script. This module runs nothing to find out.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -48,8 +48,8 @@ pub(super) fn is_there(name: &OsStr, path: &OsStr) -> bool {
     find(name, path).is_some() && recognise(&[name.to_owned()], path).is_ok()
 }
 
-/// A script by the name of Python, such as pyenv's, runs commands of its own before the
-/// interpreter. These would be run ahead, and in any Python that they call, the hook.
+/// A script with the name of Python, such as pyenv's, runs its own commands before the interpreter.
+/// A standby would run these ahead, and load the hook in any Python that they call.
 fn check_program(program: &OsStr, path: &OsStr) -> Result<(), NotPython> {
     match find(program, path).and_then(|file| first_line(&file)) {
         Some(_) => Err(NotPython::Script(shown(program))),
@@ -76,7 +76,7 @@ fn check_options(args: &[OsString]) -> Result<(), NotPython> {
     while let Some(arg) = args.next() {
         let arg = arg.as_bytes();
         if arg == b"--" || arg.first() != Some(&b'-') || arg.len() == 1 {
-            // The script, or `-`: what follows is the program's.
+            // The script, or `-`: the arguments after it are the program's.
             return Ok(());
         }
         if arg.starts_with(b"--") {
@@ -115,7 +115,7 @@ fn find(program: &OsStr, path: &OsStr) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// What the kernel reads of a script's first line, if the file is a script.
+/// The part of a script's first line that the kernel reads, if the file is a script.
 fn first_line(script: &Path) -> Option<Vec<u8>> {
     if !script.is_file() {
         return None;

@@ -1,18 +1,18 @@
-//! What is made of standbys that end.
+//! Handles standbys that have ended.
 
 use super::process::{Fault, State};
 use super::program::Program;
 use super::{ENDED, MAX_SKIP, Standbys, is_sent};
 use crate::target::Exit;
 
-/// What a process that was reaped had to do with standbys.
+/// The role of a reaped process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// A standby that waited, or still imported.
     Waiting { hopeless: bool },
-    /// The released one, before it ran anything of the worker.
+    /// The released standby, before it ran anything of the worker.
     Refused,
-    /// The worker, which had been a standby and had not been confirmed in time for this.
+    /// The worker, which began as a standby, and ended before its confirmation was read.
     Confirmed,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn told(which: &str, exit: Exit, when: &str) -> String {
 }
 
 impl Standbys {
-    /// What a reaped process was, if it was one of these.
+    /// The role of a reaped process, if it was one of these.
     pub(crate) fn reaped(&mut self, pid: i32, exit: Exit) -> Option<Ended> {
         if self.ranks.as_mut().is_some_and(|ranks| ranks.reaped(pid, exit)) {
             return None;
@@ -37,7 +37,7 @@ impl Standbys {
         if was_released && process.state == State::Confirmed {
             return Some(Ended::Confirmed);
         }
-        // What it has started does not outlive it. Its PID is not used again so soon.
+        // Processes that it has started end with it. Its PID is not used again so soon.
         process.kill_group();
         self.look_at = None;
         match process.cause(is_sent(exit)) {
@@ -47,7 +47,7 @@ impl Standbys {
                 }
                 self.reason = fault.told();
             }
-            // Known already, as when memory is short.
+            // The reason is known already, such as a lack of memory.
             None if !self.reason.is_empty() => {}
             None => {
                 let when = match (was_released, before_parking) {
@@ -55,7 +55,7 @@ impl Standbys {
                     (_, true) => " before it parked",
                     _ => "",
                 };
-                // What others end says nothing of the next one.
+                // If another process has ended it, the next standby may work.
                 if before_parking && !is_sent(exit) {
                     self.has_not_parked();
                 }
@@ -72,7 +72,7 @@ impl Standbys {
         Some(Ended::Waiting { hopeless })
     }
 
-    /// A standby has not parked, by itself.
+    /// A standby has ended by itself without parking.
     pub(super) fn has_not_parked(&mut self) {
         let program = self.way.program_mut();
         self.hopeless |= program.is_some_and(Program::has_failed);

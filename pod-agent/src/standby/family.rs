@@ -1,5 +1,5 @@
-//! A process and what it has started, by `/proc`: what they have used, and how soon the kernel ends
-//! them when memory is short.
+//! A process and its descendants, by `/proc`: what they use, and how soon the kernel ends them when
+//! memory is short.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -7,25 +7,25 @@ use std::time::Duration;
 
 use super::memory::resident_kib;
 
-/// The score of a process that is the first to go.
+/// The score of a process that the kernel ends first.
 const FIRST: i32 = 1000;
-/// Ticks of the times in `/proc/<pid>/stat`: USER_HZ, which is the same on all our platforms.
+/// Ticks per second in `/proc/<pid>/stat`: USER_HZ, which is the same on all our platforms.
 const TICKS_PER_SECOND: u32 = 100;
-/// Where these times begin, counted from the state: utime, stime, cutime and cstime.
+/// Index of the first of these times, counted from the state: utime, stime, cutime and cstime.
 const TIMES: usize = 11;
-/// Most processes that are looked at.
+/// Most processes that are visited.
 const MOST: usize = 4096;
 
-/// What a process and its descendants have used.
+/// Resources that a process and its descendants have used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) memory_kib: u64,
-    /// Time of the processor, that of children which have ended included.
+    /// CPU time, with that of children that have ended.
     pub(super) time: Duration,
 }
 
 impl Usage {
-    /// That of this process and its descendants, as far as they can be read.
+    /// The usage of this process and its descendants, as far as they can be read.
     pub(super) fn of(pid: i32) -> Self {
         let mut all = Self::default();
         walk(pid, |pid| {
@@ -36,10 +36,10 @@ impl Usage {
     }
 }
 
-/// Makes a process the first to go when memory is short, and what it starts from now on. Returns
-/// what its score was, if that could be changed.
+/// Makes a process, and those that it starts from now on, the first to be ended when memory is
+/// short. Returns its former score, if that could be changed.
 pub(super) fn expose(pid: i32) -> Option<i32> {
-    // Else the number may be that of another process.
+    // Otherwise the PID may be that of another process.
     let own = fs::read_link("/proc/self").ok()?;
     if own.as_os_str() != std::process::id().to_string().as_str() {
         return None;
@@ -49,15 +49,15 @@ pub(super) fn expose(pid: i32) -> Option<i32> {
     Some(before)
 }
 
-/// Gives a process that was [exposed](expose), and its descendants, the score from before. False if
-/// one of them keeps the other.
+/// Gives a process that was [exposed](expose), and its descendants, their former score. Returns
+/// false if one of them keeps the raised score.
 pub(super) fn shelter(pid: i32, before: i32) -> bool {
     let mut done = true;
-    // A child that is started meanwhile has the score that its parent was given already.
+    // A child that is started meanwhile inherits the restored score of its parent.
     walk(pid, |pid| {
         let kept = match score(pid) {
             Ok(FIRST) => set_score(pid, before),
-            // Its own choice.
+            // The process has chosen this score itself.
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         };

@@ -23,25 +23,25 @@ const FILES: [(&str, &str); 4] = [
         include_str!("../../hook/_lockstep_release.py"),
     ),
 ];
-/// What a list of modules begins with, once the hook has begun to write it.
+/// The beginning of a list of modules, once the hook has begun to write it.
 const FORM: [u8; 4] = *b"LSK1";
-/// Length of what precedes the modules in a list: its form, and their length.
+/// Length of the header of a list: its format, and the length of the modules.
 const HEADER: usize = 8;
 /// Longest list of modules.
 const LONGEST_LIST: usize = 256 << 10;
-/// In the hook's folder: by this name the worker starts ranks, and calls this program.
+/// In the hook's folder: the name of this program by which the worker starts ranks.
 pub(crate) const SHIM: &str = "python";
-/// In the hook's folder: where the agent takes the calls of [`SHIM`].
+/// In the hook's folder: the socket on which the agent accepts the calls of [`SHIM`].
 pub(crate) const SOCKET: &str = "ranks";
-/// Where Python looks for modules first.
+/// The variable that names where Python looks for modules first.
 pub(crate) const PYTHONPATH: &str = "PYTHONPATH";
-/// Tells the hook what to do; it removes it before anything else runs.
+/// The variable that tells the hook what to do. The hook removes it before anything else runs.
 pub(crate) const HOOK: &str = "LOCKSTEP_HOOK";
 
 /// What the hook does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode<'a> {
-    /// It notes what is imported.
+    /// It notes the imports.
     Run,
     /// It imports ahead, and waits for a message on this descriptor. It leaves these modules out.
     Wait { socket: i32, skip: &'a [String] },
@@ -51,7 +51,8 @@ pub(super) enum Mode<'a> {
 #[derive(Debug)]
 pub(super) struct Folder(PathBuf);
 
-/// The modules that attempts have imported, in memory that they and standbys share with the agent.
+/// The modules that attempts have imported, in memory that the worker's processes and standbys
+/// share with the agent.
 #[derive(Debug)]
 pub(super) struct List(File);
 
@@ -67,10 +68,10 @@ impl List {
         self.0.read_exact_at(&mut form, 0).is_ok() && form == FORM
     }
 
-    /// Forgets that the hook has run, as another worker begins; the hook writes that again.
+    /// Forgets that the hook has run, since another worker begins. The hook writes that again.
     pub(super) fn forget(&self) {
         if self.is_begun() {
-            // If that fails, the next standby trusts the worker before.
+            // If that fails, the last worker counts as this one.
             let _ = self.0.write_all_at(&[0; FORM.len()], 0);
         }
     }
@@ -80,20 +81,20 @@ impl List {
         let _ = self.0.write_all_at(&FORM, 0);
     }
 
-    /// Another with the same modules.
+    /// Another list with the same modules.
     pub(super) fn copy(&self) -> io::Result<Self> {
         let copy = Self::new()?;
         copy.renew(self)?;
         Ok(copy)
     }
 
-    /// Takes over the modules of `other`, which nobody writes to this one.
+    /// Takes over the modules of `other`. No other process writes to this list.
     pub(super) fn renew(&self, other: &Self) -> io::Result<()> {
         let (from, to) = (other.read()?, self.read()?);
         if from != to
             && let Some((header, modules)) = from.split_at_checked(HEADER)
         {
-            // What the header counts is there first.
+            // The modules are written before the header that counts them.
             self.0.write_all_at(modules, header.len() as u64)?;
             self.0.write_all_at(header, 0)?;
         }
@@ -121,7 +122,7 @@ impl Folder {
     /// Writes the hook into a new folder below `dir`, which anybody in the container may write to.
     ///
     /// # Errors
-    /// When the file system refuses, or something is there that another user could change.
+    /// If the file system refuses, or if a file exists there that another user could change.
     pub(super) fn create(dir: &Path) -> io::Result<Self> {
         let folder = dir.join("hook");
         match DirBuilder::new().mode(0o700).create(&folder) {
@@ -134,7 +135,7 @@ impl Folder {
             }
             made => made?,
         }
-        // Whatever the container's umask is: the worker may become another user.
+        // Set the mode whatever the container's umask is: the worker may become another user.
         fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
         for (name, text) in FILES {
             let fresh = folder.join(format!(".{name}.new"));
@@ -151,8 +152,8 @@ impl Folder {
         &self.0
     }
 
-    /// The variables that make Python load the hook in this mode: all others stay as they are.
-    /// `before`: the value of PYTHONPATH.
+    /// The variables that make Python load the hook in this mode. All others stay as they are.
+    /// `before` is the value of PYTHONPATH.
     pub(super) fn variables(
         &self,
         mode: Mode<'_>,
@@ -163,7 +164,7 @@ impl Folder {
     }
 }
 
-/// See [`Folder::variables`]; the list by its descriptor.
+/// See [`Folder::variables`]. `list` is the descriptor of the list.
 pub(super) fn variables(
     folder: &Path,
     mode: Mode<'_>,

@@ -1,8 +1,9 @@
-//! What a process inherits beside its command, environment, working directory and streams. A rank
-//! is only started from a standby if all of it is what the agent has, and so its standbys.
+//! What a process inherits besides its command, environment, working directory and streams. A rank
+//! is started from a standby only if it inherits the same as the standby has inherited from the
+//! agent.
 //!
-//! The agent reads most of it in `/proc`. What cannot be seen there, the process says itself. What
-//! neither shows, such as rules of Landlock, is not compared.
+//! The agent reads most of it in `/proc`. A caller reports the rest itself. What neither of them
+//! can see, such as rules of Landlock, is not compared.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -48,18 +49,18 @@ const LINKS: [&str; 10] = [
 /// C library keeps for itself.
 const OUR_OWN: u64 = 1 << (libc::SIGPIPE - 1) | 0b11 << 31;
 
-/// What a process has inherited: names, and values to compare. Those that a kernel does not have,
-/// or that may not be read, are empty.
+/// What a process has inherited: names, and values to compare. A value that the kernel does not
+/// have, or that may not be read, is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Inherited(Vec<(&'static str, String)>);
 
 impl Inherited {
-    /// Of this process. None if it cannot be read.
+    /// What this process has inherited. `None` if it cannot be read.
     pub(super) fn own() -> Option<Self> {
         Self::at(Path::new("/proc/self"))
     }
 
-    /// Of another one.
+    /// What another process has inherited.
     pub(super) fn of(pid: i32) -> Option<Self> {
         Self::at(Path::new(&format!("/proc/{pid}")))
     }
@@ -84,7 +85,7 @@ impl Inherited {
         Some(Self(all.chain([("root", root.unwrap_or_default())]).collect()))
     }
 
-    /// The name of something that another process has otherwise.
+    /// The name of a value that is different in another process.
     pub(super) fn difference(&self, other: &Self) -> Option<&'static str> {
         let mut pairs = self.0.iter().zip(&other.0);
         pairs.find_map(|(own, other)| (own != other).then_some(own.0))
@@ -102,7 +103,7 @@ pub(crate) fn unseen() -> String {
 }
 
 /// The umask of this process, if no signal is blocked or ignored that a program usually begins
-/// with; else none. To be asked before any is blocked here.
+/// with. Otherwise `None`. Call it before this process blocks any signal.
 pub(crate) fn usual_umask() -> Option<String> {
     usual(&fs::read_to_string("/proc/self/status").ok()?)
 }
@@ -120,7 +121,7 @@ fn usual(status: &str) -> Option<String> {
     usual.then(|| umask.to_string())
 }
 
-/// True if nothing is open beside the standard streams.
+/// True if nothing but the standard streams is open.
 pub(crate) fn only_streams() -> bool {
     let folder = Path::new("/proc/self/fd");
     let Ok(entries) = fs::read_dir(folder) else {

@@ -1,5 +1,5 @@
-//! Which programs the worker starts through the agent, how many of each at once, and how many
-//! standbys of each there are to be.
+//! Which programs the worker starts through the agent, how many of each run at once, and how many
+//! standbys of each are wanted.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,8 +17,8 @@ const MAX_KINDS: usize = 16;
 pub(super) const MAX_RANKS: usize = 64;
 /// Bounds of the wait before the next standby of a kind, if one after the other ends.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
-/// Variables that a rank has for itself: beginnings of names, and whole names. Its standby is
-/// started without.
+/// Variables that each rank has for itself: beginnings of names, and whole names. Its standby is
+/// started without them.
 const OWN_PREFIXES: [&str; 2] = ["MASTER_", "TORCHELASTIC_"];
 const OWN: [&str; 5] = [
     "RANK",
@@ -28,7 +28,7 @@ const OWN: [&str; 5] = [
     "LOCKSTEP_HEARTBEAT",
 ];
 
-/// What is run, and where.
+/// The command, and where it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     pub(super) command: Vec<OsString>,
@@ -40,21 +40,21 @@ pub(super) struct Program {
 pub(super) struct Kind {
     pub(super) id: u32,
     pub(super) program: Program,
-    /// That of the attempt's first rank, without what each rank has for itself.
+    /// The variables of the attempt's first rank, without those that each rank has for itself.
     pub(super) environment: Rc<Environment>,
     /// The modules that its ranks have imported.
     pub(super) list: List,
     /// Modules that are not imported ahead.
     pub(super) skip: Vec<String>,
-    /// What the last standby that was ready needed, in KiB.
+    /// Memory of the last standby that was ready, in KiB.
     pub(super) size_kib: Option<u64>,
-    /// The rank that notes what it imports now: one at a time.
+    /// The rank that notes its imports now. Only one does so at a time.
     pub(super) learner: Option<u64>,
     running: usize,
-    /// Most that ran at once in this attempt. What has ended before the worker was up does not
-    /// count: scripts run other things first.
+    /// The most ranks that ran at once in this attempt. Those that ended before the worker was up
+    /// do not count, since scripts run other programs first.
     most: usize,
-    /// Another standby would fare no better.
+    /// Set once another standby would fail like the last one.
     hopeless: bool,
     /// When the next standby may be started.
     at: Duration,
@@ -77,7 +77,7 @@ impl Kinds {
         }
     }
 
-    /// The kind of a rank that is about to run. None if there are too many already.
+    /// The kind of a rank that is about to run. `None` if there are too many kinds already.
     pub(super) fn admit(&mut self, program: &Program, environment: &Environment) -> io::Result<Option<u32>> {
         let shared = || {
             let own = |name: &OsStr| {
@@ -127,7 +127,7 @@ impl Kinds {
         }
     }
 
-    /// One has ended; `up`: the worker was up by then.
+    /// A rank has ended. `up` is true if the worker was up by then.
     pub(super) fn ended(&mut self, id: u32, up: bool) {
         if let Some(kind) = self.get(id) {
             kind.running = kind.running.saturating_sub(1);
@@ -148,8 +148,8 @@ impl Kinds {
         }
     }
 
-    /// The next standbys of this kind do not import a module ahead, because of which one has ended.
-    /// `skipped`: how many modules that one was to leave out.
+    /// The next standbys of this kind do not import this module ahead, since one has ended because
+    /// of it. `skipped` is the number of modules that this one was to leave out.
     pub(super) fn leave_out(&mut self, id: u32, name: &str, skipped: usize) {
         let Some(kind) = self.get(id) else { return };
         let known = kind.skip.iter().position(|other| other == name);
@@ -169,8 +169,8 @@ impl Kinds {
         }
     }
 
-    /// The kind of the next standby, and when it may be started. `waiting`: how many of a kind
-    /// there are.
+    /// The kind of the next standby, and when it may be started. `waiting` counts the standbys of a
+    /// kind.
     pub(super) fn next(&self, waiting: impl Fn(u32) -> usize) -> Option<(Duration, u32)> {
         let all: usize = self.known.iter().map(|kind| waiting(kind.id)).sum();
         self.known
@@ -180,7 +180,7 @@ impl Kinds {
             .min()
     }
 
-    /// How many standbys of a kind there are to be, once the attempt has started all of its ranks.
+    /// How many standbys of a kind are wanted, once the attempt has started all of its ranks.
     pub(super) fn wanted(&self, id: u32) -> usize {
         self.known
             .iter()
@@ -188,7 +188,7 @@ impl Kinds {
             .map_or(0, |kind| kind.most)
     }
 
-    /// How many standbys there are to be of all kinds.
+    /// How many standbys of all kinds are wanted.
     pub(super) fn all_wanted(&self) -> usize {
         self.known
             .iter()
@@ -197,7 +197,7 @@ impl Kinds {
             .min(MAX_RANKS)
     }
 
-    /// Forgets the kinds that this attempt has not had.
+    /// Drops the kinds that this attempt has not used.
     pub(super) fn forget(&mut self) {
         self.known.retain(|kind| kind.most > 0);
     }

@@ -4,18 +4,18 @@
 use super::process::Ready;
 use crate::worker;
 
-/// Most lines about standbys that do not serve.
+/// Most lines about standbys that are of no use.
 const MAX_FAILURES: usize = 8;
 
-/// What was said already.
+/// The lines that were written already.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     failures: Vec<String>,
 }
 
 impl Log {
-    /// A standby is ready: one line for each attempt that it may begin.
-    /// `parks`: the program has come that far by itself.
+    /// A standby is ready: writes one line for each attempt that it may begin. `parks` is true if
+    /// the program has parked itself.
     pub(super) fn ready(ready: &Ready, parks: bool) {
         let what = if parks {
             "parked".to_owned()
@@ -28,20 +28,20 @@ impl Log {
         ));
     }
 
-    /// A standby does not serve, for this reason.
+    /// A standby is of no use, for this reason.
     pub(super) fn failed(&mut self, reason: &str) {
         if let Some(line) = self.line(reason) {
             worker::say(&line);
         }
     }
 
-    /// The reasons that were said.
+    /// The reasons that were written.
     #[cfg(test)]
     pub(super) fn said(&self) -> &[String] {
         &self.failures
     }
 
-    /// Each reason is said once.
+    /// Each reason is written once.
     fn line(&mut self, reason: &str) -> Option<String> {
         if self.failures.len() >= MAX_FAILURES || self.failures.iter().any(|said| said == reason) {
             return None;

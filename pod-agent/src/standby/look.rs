@@ -1,5 +1,5 @@
-//! Looks at standbys now and then: at the container's memory, at imports that do not end, and at
-//! programs that do not park.
+//! Checks standbys from time to time: the container's memory, imports that do not end, and programs
+//! that do not park.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::memory::SHORT;
 use super::{LOOK, Standbys};
 
 impl Standbys {
-    /// Ends what waits if the container's memory is short, an import does not end, or the program
-    /// does not park in time.
+    /// Ends the waiting standbys if the container's memory is short, an import does not end, or the
+    /// program does not park in time.
     pub(crate) fn look(&mut self, now: Duration) {
         if self.look_at.is_none_or(|at| at > now) {
             return;
@@ -31,7 +31,7 @@ impl Standbys {
         if self.memory.is_short_beside(size) {
             process.kill();
             SHORT.clone_into(&mut self.reason);
-            // One that still imported would have needed more.
+            // A standby that still imported would have needed more.
             self.size_kib = self.size_kib.max(Some(size.saturating_mul(2)));
         }
     }
@@ -40,7 +40,7 @@ impl Standbys {
         let (Some(process), Some(program)) = (&self.process, self.way.program()) else {
             return;
         };
-        // Told once: it is being ended.
+        // Report it once, since the standby is being ended.
         if let Some(most) = program.is_overdue(process, now)
             && self.reason.is_empty()
         {

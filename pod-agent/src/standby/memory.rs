@@ -24,7 +24,7 @@ struct Room {
 }
 
 impl Memory {
-    /// That of this container.
+    /// The memory of this container.
     pub(super) fn own() -> Self {
         Self {
             cgroup: ROOT.into(),
@@ -32,7 +32,7 @@ impl Memory {
         }
     }
 
-    /// That of the cgroup whose files are in this folder, beside the node's.
+    /// The memory of the cgroup whose files are in this folder, with the node's beside them.
     #[cfg(test)]
     pub(super) fn at(root: &Path) -> Self {
         Self {
@@ -41,8 +41,8 @@ impl Memory {
         }
     }
 
-    /// What the container may still use before its limit, or before the node has nothing left. None
-    /// if neither can be read.
+    /// What the container may still use before its limit, or before the node has nothing left.
+    /// `None` if neither can be read.
     fn room(&self) -> Option<Room> {
         let by = |by| move |kib| Room { kib, by };
         let limit = room_at(&self.cgroup).map(by("the container's memory limit"));
@@ -50,8 +50,8 @@ impl Memory {
         limit.into_iter().chain(node).min_by_key(|room| room.kib)
     }
 
-    /// Says why no standby can be started that needs this much, if that is so. Twice as much has to
-    /// be left.
+    /// The reason why no standby that needs this much can be started, if there is one. Twice as
+    /// much must be left.
     pub(super) fn may_take(&self, size_kib: u64) -> Result<(), String> {
         let needed = size_kib.saturating_mul(2);
         match self.room() {
@@ -68,11 +68,11 @@ impl Memory {
     }
 }
 
-/// Why a standby was ended while little memory was left, for people.
+/// Why a standby was ended while little memory was left, as a sentence.
 pub(super) const SHORT: &str = "the container's memory is short";
 
-/// What a cgroup's limit leaves, in KiB; none if it has no limit, or none that can be read. Pages of
-/// files that the kernel can drop count as free.
+/// What a cgroup's limit leaves, in KiB. `None` if it has no limit, or none that can be read. Pages
+/// of files that the kernel can drop count as free.
 fn room_at(root: &Path) -> Option<u64> {
     let number =
         |name: &str| -> Option<u64> { fs::read_to_string(root.join(name)).ok()?.trim().parse().ok() };

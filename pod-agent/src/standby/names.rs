@@ -1,8 +1,8 @@
-//! The names by which a worker that is no Python itself, such as a shell, starts Python.
+//! The names by which a worker that is not Python itself, such as a shell, starts Python.
 //!
-//! A folder at the head of the worker's PATH has them: each is this program, which asks the agent
-//! for a standby as it does for ranks. What it starts has the PATH of before again, and finds the
-//! real program there.
+//! They are in a folder that comes first in the worker's PATH. Each is this program, which asks the
+//! agent for a standby as it does for ranks. What it starts has the original PATH again, and finds
+//! the real program there.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -15,7 +15,7 @@ use super::command;
 
 /// In the hook's folder: the folder with the names.
 const FOLDER: &str = "path";
-/// Interpreters by their names, and the launcher that the hook knows.
+/// The names of interpreters, and the launcher that the hook knows.
 const NAMES: [&str; 10] = [
     "python",
     "python3",
@@ -29,17 +29,17 @@ const NAMES: [&str; 10] = [
     "torchrun",
 ];
 
-/// A command that is no Python, but may start some.
+/// A command that is not Python, but may start it.
 #[derive(Debug)]
 pub(super) struct Wrapper {
-    /// How it is called, for people.
+    /// Its name in messages.
     pub(super) name: String,
-    /// Its PATH: the names come first.
+    /// Its PATH, with the folder of the names first.
     pub(super) path: OsString,
 }
 
-/// Puts the names that `path` has into a folder of their own in the hook's folder. Returns the
-/// PATH that has them first; none if there is nothing to start.
+/// Puts the names that exist in `path` into their own folder in the hook's folder. Returns the PATH
+/// that has this folder first. `None` if there is nothing to start.
 pub(super) fn create(hook: &Path, path: &OsStr) -> io::Result<Option<OsString>> {
     let folder = hook.join(FOLDER);
     match DirBuilder::new().mode(0o700).create(&folder) {
@@ -65,8 +65,8 @@ pub(super) fn create(hook: &Path, path: &OsStr) -> io::Result<Option<OsString>> 
     Ok(any.then_some(first))
 }
 
-/// The name and the hook's folder, if the file at `called` is one of these: this program was called
-/// by it.
+/// The name and the hook's folder, if the file at `called` is one of these names and so this
+/// program was called by it.
 pub(crate) fn called(called: &Path) -> Option<(&OsStr, &Path)> {
     let folder = called.parent()?;
     let name = called.file_name()?;
@@ -74,7 +74,7 @@ pub(crate) fn called(called: &Path) -> Option<(&OsStr, &Path)> {
     Some((name, folder.parent()?)).filter(|_| known)
 }
 
-/// `path` without the folder of the file at `called`, however it is spelt there.
+/// `path` without the folder of the file at `called`, however `path` spells it.
 pub(crate) fn without(path: &OsStr, called: &Path) -> OsString {
     let place = |folder: &Path| {
         let found = fs::metadata(folder).ok()?;
@@ -84,7 +84,7 @@ pub(crate) fn without(path: &OsStr, called: &Path) -> OsString {
     let others: Vec<PathBuf> = env::split_paths(path)
         .filter(|folder| own.is_none() || place(folder) != own)
         .collect();
-    // What was split at colons has none.
+    // Text that was split at colons contains none.
     env::join_paths(others).unwrap_or_default()
 }
 
@@ -106,7 +106,7 @@ mod tests {
         }
         assert_eq!(create(&hook, bin.as_os_str()).unwrap(), None);
         executable(&bin.join("python3"), "\x7fELF");
-        // A shell script, as of pyenv.
+        // A shell script, such as pyenv's.
         executable(&bin.join("python"), "#!/bin/sh\n");
         executable(&bin.join("torchrun"), "#!/usr/bin/python3\n");
         let path = create(&hook, bin.as_os_str()).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! One process that waits, or is about to: its socket and what it has said.
+//! One process that waits, or is about to: its socket and its messages.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -16,10 +16,10 @@ use crate::sys;
 const MAX_MESSAGE: usize = 1024;
 /// Longest part of a reason that is kept, in bytes.
 const MAX_REASON: usize = 200;
-/// Most messages that are read at once; the rest is read in the next round.
+/// Most messages that are read at once. The rest is read in the next round.
 const AT_ONCE: usize = 64;
-/// Most messages that are read of one that has ended: more than the kernel keeps for one socket.
-/// Processes that it has left behind could go on sending.
+/// Most messages that are read from a process that has ended: more than the kernel keeps for one
+/// socket. Processes that it left behind could keep sending.
 const TO_THE_END: usize = 4096;
 
 /// How long the import of one module may take.
@@ -31,15 +31,15 @@ pub(super) struct Process {
     pub(super) pid: i32,
     socket: UnixDatagram,
     pub(super) state: State,
-    /// Set once nothing can be said to it any more, nor heard of it.
+    /// Set once the socket can neither send nor receive any more.
     pub(super) closed: bool,
-    /// It waits in the program's own call, not in the hook.
+    /// True if it waits in the program's own call, not in the hook.
     pub(super) parks: bool,
-    /// The module that it imports now: the culprit, if it ends.
+    /// The module that it imports now. If the process ends, this module is the cause.
     importing: Option<String>,
-    /// The module that it imported at the last look, and since when.
+    /// The module that it imported at the last check, and since when.
     looked_at: Option<(String, Duration)>,
-    /// Why it does not serve, if it has said so.
+    /// Why it is of no use, if it has reported that.
     fault: Option<Fault>,
 }
 
@@ -48,13 +48,13 @@ pub(super) struct Process {
 pub(super) enum State {
     Warming,
     Ready(Ready),
-    /// Told to go on.
+    /// The agent has told it to go on.
     Released,
     /// It goes on: it is the worker's process.
     Confirmed,
 }
 
-/// What a standby that is ready has imported.
+/// The imports of a standby that is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ready {
     pub(super) modules: u32,
@@ -62,7 +62,7 @@ pub(super) struct Ready {
     pub(super) ahead: Duration,
 }
 
-/// Why a standby does not serve.
+/// Why a standby is of no use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Because of this module, which is not imported ahead again.
@@ -104,7 +104,7 @@ impl Process {
         }
     }
 
-    /// One whose program calls `park()`.
+    /// A standby whose program calls `park()`.
     pub(super) fn parking(pid: i32, socket: UnixDatagram) -> Self {
         Self {
             parks: true,
@@ -112,20 +112,20 @@ impl Process {
         }
     }
 
-    /// Takes what it has said. A standby is believed about itself alone: it is a process of the
-    /// container like the worker.
+    /// Reads its messages. The agent believes a standby only about itself, since it is a process of
+    /// the container like the worker.
     pub(super) fn listen(&mut self) {
         self.read(AT_ONCE);
     }
 
-    /// Takes all that it has said, once it has been reaped or cannot say more: its last word
-    /// decides whether it has gone on.
+    /// Reads all of its messages, once it has been reaped or can send no more. The last one shows
+    /// whether it has gone on.
     pub(super) fn hear_out(&mut self) {
         self.read(TO_THE_END);
     }
 
-    /// Takes its last word before it is given up. From here on it cannot say that it goes on, and
-    /// ends itself when it tries. True if it has said so before.
+    /// Reads its last messages before it is given up. From here on it cannot confirm that it goes
+    /// on, and ends itself when it tries. True if it has confirmed before.
     pub(super) fn close_ears(&mut self) -> bool {
         // That fails only if the other end is closed: then it can say nothing either.
         let _ = self.socket.shutdown(Shutdown::Read);
@@ -139,7 +139,7 @@ impl Process {
             let length = match self.socket.recv(&mut text) {
                 Ok(0) => {
                     self.closed = true;
-                    // The old one would be ready for ever.
+                    // Otherwise the descriptor would always be ready.
                     if let Ok(silent) = UnixDatagram::unbound().and_then(|silent| {
                         silent.set_nonblocking(true)?;
                         Ok(silent)
@@ -149,7 +149,7 @@ impl Process {
                     return;
                 }
                 Ok(length) => length,
-                // It has ended without reading what it was told. What it has said comes next.
+                // It has ended without reading the agent's message. Its own messages come next.
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionReset) => {
                     continue;
                 }
@@ -183,7 +183,7 @@ impl Process {
         self.release_with(changes, &[])
     }
 
-    /// The same, with other standard streams.
+    /// As `release`, with other standard streams.
     pub(super) fn release_with<'a>(
         &mut self,
         changes: impl IntoIterator<Item = (&'a OsStr, Option<&'a OsStr>)>,
@@ -205,13 +205,13 @@ impl Process {
         sent
     }
 
-    /// The module that it imports, while it waits.
+    /// The module that it imports, if it is not released yet.
     pub(super) fn importing(&self) -> Option<&str> {
         let waits = matches!(self.state, State::Warming | State::Ready(_));
         self.importing.as_deref().filter(|_| waits)
     }
 
-    /// Ends it, and blames the module that it imports, if that takes too long.
+    /// Ends it, and records the module that it imports as the cause, if that takes too long.
     pub(super) fn look_at_import(&mut self, now: Duration) {
         let Some(name) = self.importing().map(str::to_owned) else {
             self.looked_at = None;
@@ -242,8 +242,8 @@ impl Process {
         let _ = sys::kill(-self.pid, libc::SIGKILL);
     }
 
-    /// Why it has ended, once it has been reaped and listened to for the last time. `sent`: a
-    /// signal ended it that others send, so that no module is to blame.
+    /// Why it has ended, once it has been reaped and its last messages have been read. `sent` is
+    /// true if a signal of another process ended it, so that no module is the cause.
     pub(super) fn cause(&mut self, sent: bool) -> Option<Fault> {
         self.fault.take().or_else(|| {
             let name = self.importing.take().filter(|_| !sent)?;
@@ -253,8 +253,8 @@ impl Process {
     }
 }
 
-/// What a program says. How much it has used is measured here, once: it may be any program, and say
-/// the same again and again.
+/// A message of a program. Its usage is measured here, since it may be any program, and only once,
+/// since it may send the same again and again.
 fn parse_parking(message: &[u8], pid: i32, state: &State) -> Option<Message> {
     match message {
         b"ready" if *state == State::Warming => {

@@ -6,15 +6,13 @@
 //!   ready ──────>                       it has come this far
 //!                    <────── start, and the changes of its environment
 //!   started ──────>                     it goes on
-//! ```
-//! A worker that is started cold has the same socket and is answered at once. So the agent learns
-//! that the program parks.
+//! ``` A worker that is started cold has the same socket, and the agent answers it at once. So the
+//! agent learns that the program parks.
 //!
 //! It promises:
-//! - A program is started ahead only once the worker that runs has parked itself. One that does not
-//!   park is never run twice.
-//! - A standby is told to go on only if the kernel treats it as a worker again when memory is
-//!   short.
+//! - A program is started ahead only once the running worker has parked itself. A program that does
+//!   not park is never run twice.
+//! - A standby is told to go on only once its `oom_score_adj` is that of a worker again.
 
 use std::ffi::OsString;
 use std::io;
@@ -29,13 +27,13 @@ use super::process::{Process, State};
 use crate::sys::{self, Mask, Watched};
 use crate::worker;
 
-/// Names the socket on which the program parks, by its descriptor.
+/// The variable with the descriptor of the socket on which the program parks.
 const PARK: &str = "LOCKSTEP_PARK";
-/// How long a standby may take until it parks, at least.
+/// The shortest time limit for a standby to park.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many times as long as the worker it may take: it has less of the processor.
+/// How many times as long as the worker a standby may take to park: it gets less CPU time.
 const TIMES: u32 = 4;
-/// After so many standbys in a row that do not park there are no more.
+/// After this many standbys in a row that do not park, no more are started.
 const MOST_FAILURES: u32 = 3;
 /// Why there is no standby before the worker has parked.
 pub(super) const NOT_YET: &str = "the program has not called park() yet";
@@ -45,19 +43,19 @@ pub(super) const NOT_YET: &str = "the program has not called park() yet";
 pub(super) struct Program {
     /// The agent's end of the socket of a worker that is being started, and the worker's.
     ends: Option<(UnixDatagram, OwnedFd)>,
-    /// The worker that was started cold, until it has gone on.
+    /// The worker that was started cold, until it goes on.
     worker: Option<Process>,
     /// When the attempt began.
     began: Duration,
-    /// The worker that runs has parked.
+    /// True if the running worker has parked.
     has_parked: bool,
     /// How long the worker took until it parked, when it was last started cold.
     took: Duration,
     /// When the standby was started.
     since: Duration,
-    /// The standby's `oom_score_adj` from before it was raised, if it was.
+    /// The standby's `oom_score_adj` before it was raised, if it was.
     score: Option<i32>,
-    /// Standbys in a row that have not parked.
+    /// How many standbys in a row have not parked.
     failures: u32,
 }
 
@@ -86,19 +84,19 @@ impl Program {
         self.worker = self.ends.take().map(|(ours, _)| Process::parking(pid, ours));
     }
 
-    /// True if the worker that was started cold may still say something.
+    /// True if the worker that was started cold may still send messages.
     pub(super) fn awaits_worker(&self) -> bool {
         self.worker.is_some()
     }
 
-    /// Takes what the worker that was started cold has said, and lets it go on if it has parked.
-    /// Returns the memory in KiB with which it has parked: that of a standby.
+    /// Reads the messages of the worker that was started cold, and lets it go on if it has parked.
+    /// Returns its memory in KiB when it parked, which is that of a standby.
     pub(super) fn hear_worker(&mut self, now: Duration) -> Option<u64> {
         let worker = self.worker.as_mut()?;
         worker.listen();
         let mut memory = None;
         if let State::Ready(ready) = worker.state {
-            // If that fails, it has ended.
+            // If sending fails, the worker has ended.
             worker.release([]);
             memory = Some(ready.memory_kib);
             self.has_parked = true;
@@ -110,7 +108,7 @@ impl Program {
         memory
     }
 
-    /// Says why the program cannot be started ahead now.
+    /// Checks that the program can be started ahead now. The error is the reason why not.
     pub(super) fn may_start(&self) -> Result<(), String> {
         self.has_parked.then_some(()).ok_or_else(|| NOT_YET.to_owned())
     }
@@ -140,7 +138,7 @@ impl Program {
         Ok(Process::parking(pid, ours))
     }
 
-    /// How long the standby has taken, if that is longer than it may take until it parks.
+    /// The time limit of the standby to park, if it has exceeded that.
     pub(super) fn is_overdue(&self, standby: &Process, now: Duration) -> Option<Duration> {
         let most = PATIENCE.max(self.took * TIMES);
         (standby.state == State::Warming && now >= self.since + most).then_some(most)
@@ -151,13 +149,13 @@ impl Program {
         self.failures = 0;
     }
 
-    /// A standby has not parked. True if the next one would not either.
+    /// Records that a standby has not parked. Returns true if no more should be started.
     pub(super) fn has_failed(&mut self) -> bool {
         self.failures += 1;
         self.failures >= MOST_FAILURES
     }
 
-    /// Has the kernel treat the standby as a worker again. False if that fails.
+    /// Resets the standby's `oom_score_adj` to that of a worker. Returns false if that fails.
     pub(super) fn prepare_release(&self, standby: &Process) -> bool {
         self.score
             .is_none_or(|before| family::shelter(standby.pid, before))

@@ -1,15 +1,15 @@
 //! Ranks: processes that the worker, a launcher such as torchrun, starts through the agent, and
 //! their standbys.
 //!
-//! The hook has torchrun start ranks by a program in the hook's folder, which is this one by the
-//! name `python`. It calls the agent. If a standby is ready, that becomes the rank, as a child of
-//! the agent, and the caller stands in for it. Else the caller becomes the rank itself, as without
-//! the agent.
+//! The hook makes torchrun start ranks through a program in the hook's folder: the agent's own
+//! binary, under the name `python`. This program calls the agent. If a standby is ready, the
+//! standby becomes the rank, as a child of the agent, and the caller stands in for it. Otherwise
+//! the caller becomes the rank itself, as without the agent.
 //!
 //! It promises:
-//! - A call is answered by one release at most, and is told to run the program itself only once a
-//!   released standby has ended without running anything of it.
-//! - If a caller hangs up, its rank is killed. No call is answered before that has ended.
+//! - A call is answered by one release at most. If a standby was released for it, the caller runs
+//!   the program itself only once that standby has ended without running anything of it.
+//! - If a caller hangs up, its rank is killed. No call is answered before that rank has ended.
 //! - Nothing is released while the worker is being stopped, or for a caller that has gone.
 
 use std::env;
@@ -35,8 +35,8 @@ use super::memory::{Memory, SHORT};
 use super::process::{Fault, Process, State};
 use super::wire::{Call, Environment};
 
-/// How long an attempt runs before kinds that it has not had are given up. It takes longer if the
-/// worker's first heartbeat does.
+/// How long an attempt runs before the kinds that it has not used are dropped. A later first
+/// heartbeat of the worker prolongs it.
 const SETTLED: Duration = Duration::from_secs(30);
 
 /// The ranks of one worker, and their standbys.
@@ -54,17 +54,17 @@ pub(super) struct Ranks {
     pub(super) deaf_until: Option<Duration>,
     /// Number of the last call.
     pub(super) number: u64,
-    /// What the machine has not been told yet.
+    /// Inputs that the machine has not received yet.
     pub(super) inputs: Vec<Input>,
-    /// Why the last standby did not serve.
+    /// Why the last standby was of no use.
     pub(super) reason: String,
     log: Log,
     pub(super) now: Duration,
     /// Since when standbys may be started in this attempt.
     pub(super) warmed: Option<Duration>,
-    /// When the attempt has shown which ranks it has.
+    /// When the attempt has started all of its ranks.
     pub(super) settles: Option<Duration>,
-    /// When [`Ranks::serve`] is due, whatever happens.
+    /// When [`Ranks::serve`] is due at the latest.
     wake: Option<Duration>,
 }
 
@@ -73,9 +73,10 @@ pub(super) struct Ranks {
 pub(super) struct Waiting {
     pub(super) kind: u32,
     pub(super) process: Process,
-    /// What it was started with.
+    /// The variables that it was started with.
     pub(super) environment: Rc<Environment>,
-    /// A list of its own. Only one of a kind has the kind's: as a rank it adds to it.
+    /// Its own list of modules. Only one standby of a kind has the list of the kind, and adds to it
+    /// as a rank.
     pub(super) list: Option<List>,
     pub(super) since: Duration,
     /// How many modules it was to leave out.
@@ -103,12 +104,12 @@ pub(super) struct Caller {
 
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// It has not said what it wants. It has to by then.
+    /// It has not sent its call yet. The deadline for that.
     Open(Duration),
-    /// It waits for an answer.
+    /// Its call waits for an answer.
     Called(Box<Called>),
     Releasing(Box<Release>),
-    /// It is to become a rank of this kind itself.
+    /// It will become a rank of this kind itself.
     Refused(u32),
     /// It stands in for this process.
     Running {
@@ -137,7 +138,7 @@ pub(super) struct Release {
     pub(super) ahead: Duration,
     /// How many modules it was to leave out.
     pub(super) skipped: usize,
-    /// When it has to have confirmed; none once it was killed for that.
+    /// Deadline for its confirmation. `None` once it was killed for missing that.
     pub(super) by: Option<Duration>,
 }
 
@@ -146,12 +147,12 @@ pub(super) struct Release {
 pub(super) struct Cold {
     pub(super) number: u64,
     pub(super) kind: u32,
-    /// Its own as long as the process has not ended.
+    /// Valid while the process has not ended.
     pub(super) pid: i32,
     pub(super) process: OwnedFd,
 }
 
-/// What ranks need of the worker's standbys.
+/// What ranks share with the worker's own standby.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) folder: &'a Folder,
@@ -167,7 +168,7 @@ pub(super) struct Context<'a> {
 }
 
 impl Ranks {
-    /// Makes the hook have ranks started through the agent.
+    /// Makes the hook start ranks through the agent.
     pub(super) fn open(folder: &Folder, watched: &Watched) -> io::Result<Self> {
         let (shim, socket) = (folder.path().join(SHIM), folder.path().join(SOCKET));
         for old in [&shim, &socket] {
@@ -198,7 +199,7 @@ impl Ranks {
         })
     }
 
-    /// An attempt begins; nothing is left of the one before.
+    /// An attempt begins, and nothing is left of the previous one.
     pub(super) fn begin(&mut self, now: Duration) {
         self.kinds.begin();
         self.callers.clear();
@@ -214,7 +215,7 @@ impl Ranks {
         self.warmed.get_or_insert(now);
     }
 
-    /// Ends what waits. No more are started in this attempt.
+    /// Ends the waiting standbys. No more are started in this attempt.
     pub(super) fn end(&mut self) {
         (self.warmed, self.settles) = (None, None);
         for waiting in &mut self.waiting {
@@ -223,8 +224,8 @@ impl Ranks {
         }
     }
 
-    /// A standby of a kind has not become a rank: because of this fault, or `otherwise`. `skipped`: how
-    /// many modules it was to leave out.
+    /// A standby of a kind has not become a rank, because of this fault, or `otherwise`. `skipped`
+    /// is the number of modules that it was to leave out.
     pub(super) fn failed(&mut self, kind: u32, fault: Option<Fault>, skipped: usize, otherwise: String) {
         self.kinds.failed(kind, self.now);
         if let Some(Fault::Module { name, .. }) = &fault {
@@ -233,14 +234,14 @@ impl Ranks {
         self.explain(fault.map_or(otherwise, Fault::told));
     }
 
-    /// Says why a standby does not serve.
+    /// Reports why a standby is of no use.
     pub(super) fn explain(&mut self, reason: String) {
         self.log.failed(&reason);
         self.reason = reason;
     }
 
-    /// Ends what waits if the container's memory is short or an import does not end, and passes on
-    /// what was learnt.
+    /// Ends waiting standbys if the container's memory is short or an import does not end, and
+    /// passes on new imports.
     pub(super) fn look(&mut self, memory: &Memory, now: Duration) {
         self.renew_lists();
         for waiting in &mut self.waiting {
@@ -252,11 +253,11 @@ impl Ranks {
                 waiting.end();
                 self.kinds.failed(waiting.kind, now);
                 if let Some(kind) = self.kinds.get(waiting.kind) {
-                    // One that still imported would have needed more.
+                    // A standby that still imported would have needed more.
                     kind.size_kib = kind.size_kib.max(Some(size.saturating_mul(2)));
                 }
                 self.explain(SHORT.to_owned());
-                // That may be enough.
+                // This may free enough memory.
                 return;
             }
         }
@@ -282,7 +283,7 @@ impl Ranks {
         self.wake
     }
 
-    /// Takes calls and what standbys have said, and starts the next standby if one is due.
+    /// Reads calls and the messages of standbys, and starts the next standby if one is due.
     pub(super) fn serve(&mut self, context: &Context<'_>) -> Vec<Input> {
         self.now = context.now;
         let listens_again = self.deaf_until.is_some_and(|until| until <= self.now);
@@ -318,7 +319,7 @@ impl Ranks {
             let warmed = waiting.process.state == State::Warming;
             waiting.process.listen();
             if waiting.process.closed {
-                // It has ended, or can be told nothing any more.
+                // It has ended, or takes no messages any more.
                 waiting.process.kill();
             }
             if let State::Ready(ready) = waiting.process.state
@@ -332,7 +333,7 @@ impl Ranks {
         }
     }
 
-    /// True if the process was one of these.
+    /// True if the process was a rank or a standby of one.
     pub(super) fn reaped(&mut self, pid: i32, exit: Exit) -> bool {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.process.pid == pid) {
             let mut waiting = self.waiting.swap_remove(at);
@@ -348,7 +349,7 @@ impl Ranks {
         self.rank_reaped(pid, exit)
     }
 
-    /// Adds what there is to say of them.
+    /// Adds these standbys to the summary.
     pub(super) fn add_to(&self, summary: &mut Summary) {
         let add =
             |to: &mut u32, count: usize| *to = to.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
@@ -374,7 +375,7 @@ impl Ranks {
         self.inputs.push(Input::RankStarted { source, ahead });
     }
 
-    /// True if another call would be one too many.
+    /// True if another call would exceed the limit.
     pub(super) fn is_full(&self) -> bool {
         self.callers.len() + self.cold.len() + self.dying.len() >= MAX_RANKS
     }

@@ -1,4 +1,4 @@
-//! What the hook says of standbys that do not serve, in words for people.
+//! Sentences for the hook's messages about standbys that are of no use.
 
 /// Why a module is not imported ahead.
 pub(super) fn of_module(said: &str) -> String {

@@ -18,7 +18,7 @@ use super::wire::{self, Answer, Call};
 const CONFIRM: Duration = Duration::from_secs(5);
 
 impl Ranks {
-    /// Lets a standby that is ready go on as what was called for.
+    /// Releases a ready standby as the rank that was called for.
     pub(super) fn release(
         &mut self,
         at: usize,
@@ -35,7 +35,7 @@ impl Ranks {
         if !caller.is_there() {
             return None;
         }
-        // The one that goes on learning first.
+        // Prefer the standby that still adds to the list of its kind.
         let found = self
             .waiting
             .iter()
@@ -54,7 +54,8 @@ impl Ranks {
         changes.extend(wire::changes(&waiting.environment, &call.environment));
         let streams: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
         if !waiting.process.release_with(changes, &streams) {
-            // Its end of the socket is closed, or the message is too long: it ends, or is made to.
+            // Its end of the socket is closed, or the message is too long: it ends, or the agent
+            // ends it.
             waiting.process.kill();
             let why = "a rank's standby could not be told to go on".to_owned();
             self.failed(kind, None, waiting.skipped, why);
@@ -71,7 +72,7 @@ impl Ranks {
         })
     }
 
-    /// The released standby of a caller may have confirmed.
+    /// Reads whether the released standby of a caller has confirmed.
     pub(super) fn hear_release(&mut self, at: usize) {
         let caller = &mut self.callers[at];
         let Stage::Releasing(release) = &mut caller.stage else {
@@ -80,7 +81,7 @@ impl Ranks {
         release.process.listen();
         if release.process.state != State::Confirmed {
             if release.process.closed {
-                // It has ended, or will say nothing any more.
+                // It has ended, or sends no more messages.
                 release.process.kill();
             }
             return;
@@ -93,7 +94,7 @@ impl Ranks {
             leads: release.leads,
             _list: list,
         };
-        // If it does not hear this, it has hung up.
+        // If this cannot be sent, the caller has hung up.
         caller.say(Answer::Started, None);
         self.kinds.served(kind);
         self.started(kind, Source::Standby, ahead);
@@ -122,7 +123,7 @@ impl Ranks {
             return true;
         }
         for at in 0..self.callers.len() {
-            // What it has said may not have been read yet.
+            // Its last messages may not have been read yet.
             if let Stage::Releasing(release) = &mut self.callers[at].stage
                 && release.process.pid == pid
             {

@@ -1,4 +1,4 @@
-//! Standbys of ranks: when the next one is started, and which are given up.
+//! When the next standby of a rank is started, and which standbys are ended unused.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,16 +16,17 @@ use super::process::{Process, State};
 use super::ranks::{Context, Ranks, Stage, Waiting};
 use super::{FIRST_GUESS_KIB, memory};
 
-/// How long one standby may import before the next begins all the same.
+/// How long one standby may import before the next one is started anyway.
 const HUNG: Duration = Duration::from_secs(60);
 
 impl Ranks {
-    /// The attempt has run for long enough to know its ranks: what it has no use for is ended.
+    /// The attempt has run for long enough to know its ranks: standbys that it cannot use are
+    /// ended.
     pub(super) fn settle(&mut self) {
         self.settles = None;
         self.warm(self.now);
         let mut kept = Vec::new();
-        // Those that are ready first.
+        // Keep those that are ready first.
         let mut order: Vec<&mut Waiting> = self.waiting.iter_mut().collect();
         order.sort_by_key(|waiting| !matches!(waiting.process.state, State::Ready(_)));
         for waiting in order {
@@ -39,7 +40,7 @@ impl Ranks {
         self.kinds.forget();
     }
 
-    /// Starts one standby, if one is wanted and no other imports. When to look again.
+    /// Starts one standby, if one is wanted and no other imports. Returns when to check again.
     pub(super) fn start_next(&mut self, context: &Context<'_>) -> Option<Duration> {
         let now = self.now;
         let since = self.warmed.filter(|_| context.running)?;
@@ -130,7 +131,7 @@ impl Ranks {
         })
     }
 
-    /// Memory of the largest rank of a kind, which holds more than what it has imported.
+    /// Memory of the largest rank of a kind, which includes more than its imports.
     fn largest_kib(&self, id: u32) -> u64 {
         let cold = self.cold.iter().map(|cold| (cold.kind, cold.pid));
         let called = self.callers.iter().filter_map(|caller| match caller.stage {
@@ -144,12 +145,12 @@ impl Ranks {
             .unwrap_or(FIRST_GUESS_KIB)
     }
 
-    /// Passes on what has been learnt to the standbys that have a list of their own.
+    /// Copies new imports of a kind to the standbys that have their own list.
     pub(super) fn renew_lists(&self) {
         for waiting in &self.waiting {
             let kind = self.kinds.iter().find(|kind| kind.id == waiting.kind);
             if let (Some(kind), Some(list)) = (kind, &waiting.list) {
-                // It imports what it knows of.
+                // If this fails, the standby imports the modules that it knows.
                 let _ = list.renew(&kind.list);
             }
         }

@@ -1,4 +1,4 @@
-//! The ways in which a process waits for the next attempt, and what is said of it in either.
+//! The ways in which a process waits for the next attempt, and what is reported about each.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,18 +15,18 @@ use crate::target::{Input, Standbys as Summary};
 /// Where a standby waits.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// Nowhere: there are none. The reason; empty if none are asked for.
+    /// Nowhere, since there are no standbys. The reason is empty if none are asked for.
     Nothing(String),
     /// In a hook that Python loads before the program. It imports ahead what the list names.
     Hook(Folder, List),
-    /// In the hook, but only Python that the worker starts.
+    /// In the hook, but only for Python that the worker starts.
     Wrapper(Folder, Wrapper),
     /// In the program's own call `park()`.
     Program(Box<Program>),
 }
 
 impl Way {
-    /// That of a program that parks itself, or why there is none.
+    /// The way of a program that parks itself, or the reason why there is none.
     pub(super) fn of_program() -> Self {
         if io::IsTerminal::is_terminal(&io::stdin()) {
             return Self::Nothing("the worker reads a terminal".to_owned());
@@ -38,7 +38,7 @@ impl Way {
         !matches!(self, Self::Nothing(_))
     }
 
-    /// Why there is no standby before there has been any.
+    /// Why there is no standby before the first one.
     pub(super) fn first_reason(&self) -> String {
         match self {
             Self::Nothing(reason) => reason.clone(),
@@ -54,7 +54,7 @@ impl Way {
         }
     }
 
-    /// Where the hook is.
+    /// The folder of the hook.
     pub(super) fn folder(&self) -> Option<&Folder> {
         match self {
             Self::Hook(folder, _) | Self::Wrapper(folder, _) => Some(folder),
@@ -90,7 +90,7 @@ impl Standbys {
         Self::by(Way::of_program(), command)
     }
 
-    /// Starts a standby, or says why there is none.
+    /// Starts a standby, or returns why there is none.
     pub(super) fn start(
         &mut self,
         worker: Option<i32>,
@@ -110,7 +110,7 @@ impl Standbys {
         started.map_err(failed)
     }
 
-    /// Takes what the worker has said that was started cold and may park.
+    /// Reads the messages of a worker that was started cold and may park.
     pub(super) fn hear_worker(&mut self, now: Duration) {
         let memory = self
             .way
@@ -124,7 +124,7 @@ impl Standbys {
         }
     }
 
-    /// What is to be said of them, if that has changed.
+    /// The summary to report, if it has changed.
     pub(crate) fn news(&mut self) -> Option<Input> {
         if matches!(&self.way, Way::Nothing(reason) if reason.is_empty()) {
             return None;

@@ -1,4 +1,4 @@
-//! What the agent and the stand-in of a rank say to each other. Each message keeps its bounds.
+//! The messages between the agent and the stand-in of a rank. The socket keeps their boundaries.
 //!
 //! ```text
 //!   stand-in                                   agent
@@ -18,7 +18,7 @@ use crate::target::Exit;
 
 /// Longest message.
 pub(crate) const MAX_MESSAGE: usize = 256 << 10;
-/// What a call begins with: the form of the rest.
+/// The beginning of a call: the format of the rest.
 const FORM: &[u8] = b"rank 2";
 /// Fields of a call before the arguments.
 const FIXED: usize = 6;
@@ -26,10 +26,10 @@ const FIXED: usize = 6;
 /// The variables of a process.
 pub(crate) type Environment = BTreeMap<OsString, OsString>;
 
-/// What a stand-in was asked to run, and what it has inherited.
+/// What a stand-in was started to run, and what it has inherited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// It leads its process group, so it may be signalled as a group.
+    /// True if it leads its process group, so it may be signalled as a group.
     pub(crate) leads: bool,
     pub(crate) umask: String,
     /// See [`unseen`](super::inherited::unseen).
@@ -40,7 +40,7 @@ pub(crate) struct Call {
     pub(crate) environment: Environment,
 }
 
-/// What the agent says.
+/// An answer of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Cold,
@@ -126,13 +126,14 @@ pub(crate) fn signal(number: i32) -> String {
     format!("signal {number}")
 }
 
-/// The signal that is to be passed on.
+/// Reads the signal to pass on.
 pub(crate) fn parse_signal(text: &[u8]) -> Option<i32> {
     let number = str::from_utf8(text).ok()?.strip_prefix("signal ")?.parse().ok()?;
     (1..=64).contains(&number).then_some(number)
 }
 
-/// What to change in the environment `before`, to make it `after`: a value, or none to remove it.
+/// The changes that turn the environment `before` into `after`: a value, or `None` to remove the
+/// variable.
 pub(super) fn changes<'a>(
     before: &'a Environment,
     after: &'a Environment,

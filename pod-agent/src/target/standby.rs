@@ -1,12 +1,13 @@
 //! The worker's standby: when one is started ahead, and whether the next attempt begins from it.
 //!
 //! It promises (restart-protocol.md, rule 18):
-//! - A start is from the standby only if that is ready. Every other start is cold, as without
-//!   standbys.
+//! - A start is from the standby only if the standby is ready. Every other start is cold, as
+//!   without standbys.
 //! - Only one process is released for an attempt. A cold start follows a released standby only
 //!   once that has ended without running anything of the worker.
-//! - A standby is no process of the worker: a stop neither ends it nor waits for it. It is ended if
-//!   the daemon is asked to kill what runs, since that spares nothing that runs already.
+//! - A waiting standby is no process of the worker: a stop neither ends it nor waits for it. If the
+//!   agent asks the daemon to kill processes, it ends the standby, since the daemon would kill that
+//!   too.
 
 use std::time::Duration;
 
@@ -14,13 +15,13 @@ use lockstep_mutants::mutant;
 
 use super::{Action, Exit, Machine, Moment, Phase, Source, Starts};
 
-/// How long a worker has run before standbys are started, if no heartbeat says earlier that it is
+/// How long a worker runs before standbys are started, unless a heartbeat shows earlier that it is
 /// up.
 pub(super) const SETTLED: Duration = Duration::from_secs(30);
 /// How long a released standby may take to confirm that it goes on.
 pub(super) const CONFIRM: Duration = Duration::from_secs(2);
-/// Bounds of the wait before the next standby, if one after the other ends. The first is short: a
-/// standby is missed at each restart until then.
+/// Bounds of the wait before the next standby, if one after the other ends. The lower bound is
+/// short, since each restart before that has no standby.
 pub(super) const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
 
 /// The worker's standby, as the machine knows it.
@@ -28,20 +29,20 @@ pub(super) const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration
 pub(super) struct Standby {
     /// False for a worker that asks for none, or cannot have one.
     wanted: bool,
-    /// Another one of the worker itself would fare no better than the last.
+    /// True once another standby of the worker itself would fail like the last one.
     hopeless: bool,
-    /// Only processes that the worker starts through the agent have standbys.
+    /// True if only processes that the worker starts through the agent have standbys.
     of_ranks: bool,
     state: State,
-    /// From when on the running worker counts as up, if that is known.
+    /// When the running worker counts as up, if that is known.
     up_at: Option<Duration>,
-    /// The wait after the next one that ends is longer than this one was.
+    /// The latest wait. The wait after the next standby that ends is longer.
     again: Duration,
     /// The end of that wait.
     not_before: Duration,
-    /// When a released one has to have confirmed that it goes on.
+    /// Deadline for a released standby to confirm that it goes on.
     confirm_by: Option<Duration>,
-    /// What it has imported, as CPU time.
+    /// CPU time of its imports.
     ahead: Duration,
 }
 
@@ -62,7 +63,7 @@ impl Standby {
         [self.warm_at(), self.confirm_by].into_iter().flatten().min()
     }
 
-    /// When the next one is started.
+    /// When the next standby is started.
     fn warm_at(&self) -> Option<Duration> {
         let needed = self.wanted && !self.hopeless && self.state == State::None;
         self.up_at
@@ -70,7 +71,7 @@ impl Standby {
             .map(|up_at| up_at.max(self.not_before))
     }
 
-    /// The worker runs; `beats`: its first heartbeat will say when it is up.
+    /// The worker runs. If `beats` is true, its first heartbeat shows when it is up.
     pub(super) fn worker_runs(&mut self, now: Moment, beats: bool) {
         self.up_at = (!beats).then(|| now.mono + SETTLED);
     }
@@ -89,7 +90,7 @@ impl Standby {
         self.confirm_by = None;
     }
 
-    /// It has ended and served no attempt: the next one waits for longer.
+    /// The standby has ended without serving an attempt: the next one waits for longer.
     fn ended(&mut self, now: Moment) {
         self.state = State::None;
         self.again = (self.again * 2).clamp(AGAIN.0, AGAIN.1);
@@ -103,14 +104,14 @@ impl Standby {
         self.end_waiting(todo);
     }
 
-    /// Ends the standby that waits: the daemon is asked to kill all processes that run now, and may
-    /// do that late.
+    /// Ends the waiting standby: the daemon is asked to kill all processes that run now, and may do
+    /// that late.
     pub(super) fn doom(&mut self, todo: &mut Vec<Action>) {
         mutant!(ReleaseDoomedStandby => return);
         self.end_waiting(todo);
     }
 
-    /// Ends what waits, that of ranks too. None of it is released any more.
+    /// Ends all waiting standbys, including those of ranks. None of them is released any more.
     fn end_waiting(&mut self, todo: &mut Vec<Action>) {
         if matches!(self.state, State::Warming | State::Ready) {
             // Nothing is heard of the end of those of ranks.
@@ -140,7 +141,7 @@ impl Machine {
 
     pub(super) fn start_from_standby_or_cold(&mut self, now: Moment, todo: &mut Vec<Action>) {
         if self.standby.of_ranks {
-            // Nothing is heard of them here. They are asked for once in each attempt.
+            // This module gets no reports about them, so it asks for them once in each attempt.
             self.standby.state = State::None;
         }
         let source = match self.standby.state {
@@ -203,14 +204,14 @@ impl Machine {
         self.standby.ended(now);
     }
 
-    /// The released standby ran nothing of the worker, so the attempt begins cold. That belongs to
-    /// the release that the standby had, whatever the order is now: no leader releases an attempt
-    /// twice.
+    /// The released standby ran nothing of the worker, so the attempt begins cold. The cold start
+    /// belongs to the release that the standby had, whatever the order is now: no leader releases
+    /// an attempt twice.
     pub(super) fn on_standby_refused(&mut self, now: Moment, exit: Exit, todo: &mut Vec<Action>) {
         let released = self.standby.state == State::Released;
         let was_slow = released && self.standby.confirm_by.is_none();
         if was_slow {
-            // It has cost the attempt time, and the next one would, too.
+            // It has delayed the attempt, and the next one would too.
             self.standby.ended(now);
         } else {
             self.standby.confirmed();
@@ -219,7 +220,7 @@ impl Machine {
             return;
         }
         if let Some(signo) = self.leaving {
-            // Its own code says nothing: 0 would be the worker's success.
+            // Its exit code is not the worker's: 0 would count as the worker's success.
             self.leave_at_once(128 + signo, todo);
             return;
         }

@@ -126,10 +126,10 @@ pub struct Status {
     pub host_kill_before: BootNanos,
     /// Of a running worker; otherwise `Well`.
     pub heartbeat: Heartbeat,
-    /// How the processes of this attempt were started. None before the first start, and for a
+    /// How the processes of this attempt were started. `None` before the first start, and for a
     /// worker without standbys.
     pub starts: Option<Starts>,
-    /// None for a worker without standbys.
+    /// `None` for a worker without standbys.
     pub standbys: Option<Standbys>,
 }
 
@@ -212,7 +212,7 @@ pub enum Input {
     },
     /// The worker's standby has ended, before it was released.
     StandbyGone {
-        /// True if another would fare no better.
+        /// True if another standby would fail like this one.
         hopeless: bool,
     },
     /// The released standby has ended without running anything of the worker.

@@ -24,7 +24,7 @@ pub(crate) struct Node {
     pub(crate) up: bool,
     /// The machine is gone for good.
     pub(crate) gone: bool,
-    /// Number of the present boot.
+    /// Number of the current boot.
     pub(crate) life: u32,
     pub(crate) booted_at: Time,
     /// Error of its wall clock, in nanoseconds.

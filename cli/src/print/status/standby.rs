@@ -1,4 +1,4 @@
-//! What is said about the standbys of a worker.
+//! Renders what a worker reports about its standbys.
 
 use crate::view::status::{Standbys, Starts, Worker};
 

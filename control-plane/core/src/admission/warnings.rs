@@ -1,6 +1,6 @@
 //! Warnings about annotations that have no effect, or a harmful one. They never refuse an object.
 //!
-//! Promises: nothing is said about annotations that only the control plane sets on JobSets, nor
+//! Promises: there is no warning about annotations that only the control plane sets on JobSets, nor
 //! about those unlike any of ours. The warnings are few, and short enough to be shown in full.
 
 use std::collections::{BTreeMap, HashSet};

@@ -24,7 +24,7 @@ use crate::jobset::in_place::Agents;
 use crate::jobset::observed::Observed;
 use crate::reconcile::jobs::Jobs;
 
-/// The present time of all tests, plus some seconds.
+/// The current time of all tests, plus some seconds.
 pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000).unwrap() + SignedDuration::from_secs(seconds)
 }

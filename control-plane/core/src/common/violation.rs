@@ -32,8 +32,8 @@ pub struct Violation {
     pub value: Option<String>,
     /// What is wrong.
     pub message: String,
-    /// True if a JobSet that bypassed the webhooks runs all the same, as with upstream's
-    /// controller, which checks nothing.
+    /// True if a JobSet that bypassed the webhooks runs anyway, as with upstream's controller,
+    /// which checks nothing.
     pub is_harmless: bool,
 }
 

@@ -113,8 +113,8 @@ pub struct PodGroupRef {
     pub name: String,
     /// How its pods start.
     pub policy: GroupPolicy,
-    /// True if an existing PodGroup of this name with another policy must be recreated. Else it is
-    /// left unchanged.
+    /// True if an existing PodGroup of this name with another policy must be recreated. Otherwise
+    /// it is left unchanged.
     pub exact: bool,
 }
 

@@ -144,7 +144,7 @@ fn is_stopped(jobset: &JobSet, current: &[&Job], gang: &Gang) -> bool {
     left.peek().is_some() && left.all(|job| is_suspended(job))
 }
 
-/// True if the Job belongs to the present restart attempt of this JobSet.
+/// True if the Job belongs to the current restart attempt of this JobSet.
 fn is_of(job: &Job, jobset: &JobSet) -> bool {
     let attempt = label(job, labels::RESTART_ATTEMPT).and_then(|attempt| attempt.parse().ok());
     label(job, labels::JOBSET_UID) == Some(jobset.uid_str())

@@ -53,7 +53,7 @@ pub(crate) fn reached(
     reached
 }
 
-/// The Jobs of the present run.
+/// The Jobs of the current run.
 fn jobs_of<'a>(children: &Children<'a>, replicated_job: &ReplicatedJob) -> Vec<&'a Job> {
     let all = children
         .active
@@ -206,7 +206,7 @@ pub(crate) fn report(
     });
 }
 
-/// The phase of the gang that a replicatedJob belongs to, in the present run.
+/// The phase of the gang that a replicatedJob belongs to, in the current run.
 pub(crate) fn phase<'a>(
     jobset: &JobSet,
     draft: &'a Draft<'_>,

@@ -122,7 +122,7 @@ pub struct Part {
     /// The needs of a pod from its template, by Job index. They stand for pods that have not been
     /// created yet.
     pub needs: Vec<Arc<Needs>>,
-    /// Its pods of the present restart attempt, ended ones included, in any order.
+    /// Its pods of the current restart attempt, ended ones included, in any order.
     pub pods: Vec<Arc<Pod>>,
 }
 

@@ -13,11 +13,11 @@ use crate::jobset::owner::{controller_of, is_controlled_by};
 /// The Jobs of a JobSet. Each is in exactly one of the lists, ordered by name.
 #[derive(Debug, Default)]
 pub(crate) struct Children<'a> {
-    /// Of the present run, neither succeeded nor failed.
+    /// Of the current run, neither succeeded nor failed.
     pub(crate) active: Vec<&'a Job>,
-    /// Of the present run.
+    /// Of the current run.
     pub(crate) succeeded: Vec<&'a Job>,
-    /// Of the present run.
+    /// Of the current run.
     pub(crate) failed: Vec<&'a Job>,
     /// Of an earlier run; to be deleted.
     pub(crate) previous: Vec<&'a Job>,

@@ -32,7 +32,7 @@ pub struct CompletedJob {
     attempt: i32,
 }
 
-/// The completed Jobs of the present restart attempt, as a JobSet's status records them.
+/// The completed Jobs of the current restart attempt, as a JobSet's status records them.
 #[derive(Debug, Default)]
 pub struct Recorded<'a>(BTreeMap<&'a str, BTreeSet<u32>>);
 
@@ -62,7 +62,7 @@ impl CompletedJob {
                 && !recorded.has(&self.replicated_job, self.index)
     }
 
-    /// A stand-in for it, if it belongs to the present restart attempt.
+    /// A stand-in for it, if it belongs to the current restart attempt.
     #[must_use]
     pub fn stand_in(&self, jobset: &JobSet) -> Option<Job> {
         let replicated_job = jobset.replicated_job(&self.replicated_job)?;

@@ -68,7 +68,7 @@ impl RestartLevel {
 }
 
 /// How a JobSet restarts in place. `None`: it does not. Its status takes precedence over the
-/// present configuration.
+/// current configuration.
 #[must_use]
 pub fn mode(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode> {
     let judged = mode_of_new_jobs(jobset, agents)?;

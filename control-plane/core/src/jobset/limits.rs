@@ -1,9 +1,9 @@
 //! How large one JobSet may be.
 //!
-//! A JobSet states its Jobs and pods as numbers of a few bytes, and each of them takes kilobytes
-//! when it is expanded: to a Job, to an expected worker, to a seat of a gang. So the numbers are
-//! checked at admission, and again before anything is expanded, since a JobSet may be older than
-//! the webhooks, or have bypassed them.
+//! A JobSet states its Jobs and pods as numbers of a few bytes, but each Job and pod takes
+//! kilobytes once it is expanded: to a Job, to an expected worker, to a pod of a gang. So the
+//! numbers are checked at admission, and again before anything is expanded. A JobSet may be older
+//! than the webhooks, or have bypassed them.
 //!
 //! All arithmetic saturates in 64 bits: no product of a tenant's numbers can overflow to a small
 //! one.
@@ -18,14 +18,14 @@ use crate::jobset::in_place;
 mod tests;
 
 /// The most replicatedJobs of a JobSet. Each has its own pod template, and a Kubernetes object
-/// holds 1.5 MB, so that more of them would be nearly empty. If they start in order each waits for
-/// all before it: a thousand make half a million gates.
+/// holds 1.5 MB, so the templates of more would be nearly empty. If they start in order, each waits
+/// for all before it: a thousand make half a million gates.
 pub const MOST_REPLICATED_JOBS: usize = 1_000;
 
 /// The most Jobs of a JobSet, over all of its replicatedJobs. A Job takes 5 kB and more in etcd and
 /// in every cache of Jobs: this many fill 100 MB of the 2 to 8 GB that etcd has for a whole
-/// cluster. It is four times the 5,000 nodes that Kubernetes is tested with, and more than the
-/// slices or racks of the largest clusters, for each of which a JobSet usually has one Job.
+/// cluster. The number is four times the 5,000 nodes that Kubernetes is tested with. A JobSet
+/// usually has one Job for each slice or rack, and the largest clusters have fewer of these.
 pub const MOST_JOBS: usize = 20_000;
 
 /// The most workers of a JobSet that run at the same time, over all of its replicatedJobs: its
@@ -153,8 +153,8 @@ pub fn violation(jobset: &JobSet) -> Option<Violation> {
     above(jobset, Size::LARGEST)
 }
 
-/// The field by which a change makes a JobSet exceed the limits; `None`: it does not, or is no
-/// larger than before.
+/// The field by which a change makes a JobSet exceed the limits. `None` if it does not exceed them,
+/// or is no larger than before.
 pub(crate) fn raised(old: &JobSet, new: &JobSet) -> Option<Violation> {
     above(new, Size::LARGEST)?;
     above(new, Size::LARGEST.or(Size::of(old)))

@@ -34,10 +34,10 @@ pub struct Observed {
     pub claims: Vec<Arc<PersistentVolumeClaim>>,
     /// The JobSet's pods as upstream's in-place restart controller sees them.
     pub agent_pods: Vec<AgentPod>,
-    /// Pods of the present restart attempt that cannot have agents, if the JobSet restarts in
+    /// Pods of the current restart attempt that cannot have agents, if the JobSet restarts in
     /// place.
     pub changed: Option<Changed>,
-    /// The JobSet's pods of the present restart attempt, if it has a gang.
+    /// The JobSet's pods of the current restart attempt, if it has a gang.
     pub gang_pods: Vec<GangPod>,
     /// True if the API server serves PodGroups (`scheduling.k8s.io/v1alpha2`).
     pub pod_groups: bool,
@@ -52,7 +52,7 @@ pub struct Observed {
     pub features: Features,
     /// The patterns of its failure policy, if they are already compiled.
     pub patterns: Option<Arc<Patterns>>,
-    /// The present time.
+    /// The current time.
     pub now: Timestamp,
 }
 

@@ -28,7 +28,7 @@ pub struct Plan {
     pub change_jobs: Vec<JobChange>,
     /// True if the JobSet's TTL has expired: delete it (foreground).
     pub delete_jobset: bool,
-    /// The whole status to write, if it differs from the present one.
+    /// The whole status to write, if it differs from the current one.
     pub status: Option<Box<JobSetStatus>>,
     /// Set if this status finishes the JobSet. The metrics count it once it is written.
     pub finished: Option<TerminalState>,

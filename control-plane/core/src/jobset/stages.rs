@@ -39,7 +39,7 @@ pub struct Dependency<'a> {
 }
 
 impl StageState<'_> {
-    /// True if one of its Jobs has run in the present restart attempt.
+    /// True if one of its Jobs has run in the current restart attempt.
     #[must_use]
     pub fn has_started(&self) -> bool {
         let counts = &self.counts;

@@ -214,7 +214,7 @@ fn run(
             ));
             plan.create_jobset = Some(Box::new(wanted.clone()));
         }
-        // The suspension was revoked, but the deletion goes on.
+        // The suspension was revoked, but the deletion continues.
         Some(jobset) if jobset.is_deleting() => {}
         Some(jobset) if jobset.is_finished() => facts.ended = true,
         Some(jobset) => {

@@ -155,7 +155,8 @@ impl Watchdog {
         (self.last.clone(), wake)
     }
 
-    /// Keeps the last report while it holds. Else it reports the first of what was found.
+    /// Keeps the last report while it holds. Otherwise it reports the first obstacle that was
+    /// found.
     fn keep_or_choose(&mut self, mut found: Vec<Blocked>) {
         let again = self.last.take().filter(|last| found.contains(last));
         self.last = again.or_else(|| {

@@ -1,4 +1,4 @@
-//! Postpones steps that would decide nothing.
+//! Delays steps that would decide nothing.
 //!
 //! While all workers stop or start, thousands of reports arrive, and only the last one lets the
 //! restart go on. A step reads all workers, so it waits for that report. That is safe, because a

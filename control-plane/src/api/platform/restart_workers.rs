@@ -179,7 +179,7 @@ pub(super) async fn request(
                 return Ok(());
             }
             Err(error) => match written::why(error, key) {
-                // Try again with the present object.
+                // Try again with the current object.
                 Unwritten::Gone(_) | Unwritten::Raced(_) => {}
                 Unwritten::Final(status) => return Err(status),
             },
@@ -190,7 +190,7 @@ pub(super) async fn request(
     )))
 }
 
-/// True if the present request is not handled yet. An unreadable request is never pending.
+/// True if the current request is not handled yet. An unreadable request is never pending.
 fn is_pending(jobset: &JobSet) -> bool {
     let Ok(Some(request)) = jobset.worker_restart_request() else {
         return false;

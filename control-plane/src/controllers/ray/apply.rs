@@ -57,7 +57,7 @@ pub(super) enum RayError {
         error: kube::Error,
     },
     /// The API server did not answer, or refused the request.
-    #[error("{what}: {error}")]
+    #[error("{what}: {}", error_message(error))]
     Api {
         /// The object of the request.
         what: String,

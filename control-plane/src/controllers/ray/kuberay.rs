@@ -32,13 +32,13 @@ const HOLDS: Duration = Duration::from_secs(15);
 const SILENCE: SignedDuration = SignedDuration::from_secs(60);
 /// The most Leases that are read.
 const MOST: u32 = 256;
-/// Status codes with which the API server, or a proxy before it, answers an impossible pod name.
-/// 404, for a missing pod, is not an error.
+/// Status codes with which the API server, or a proxy in front of it, answers an impossible pod
+/// name. 404 means that the pod is missing, which is not an error.
 const NO_NAME: [u16; 3] = [400, 414, 422];
-/// Answers that are cached.
+/// The most answers that are cached.
 const REMEMBERED: usize = 4_096;
 
-/// Knows if KubeRay's controller runs.
+/// Checks if KubeRay's controller runs, and caches the answers.
 pub(crate) struct KubeRay {
     client: Client,
     known: Mutex<CachedAnswers>,
@@ -90,7 +90,7 @@ impl KubeRay {
         Ok(false)
     }
 
-    /// The present holders of Leases with KubeRay's name.
+    /// The current holders of Leases with KubeRay's name.
     async fn holders(&self) -> kube::Result<Vec<Holder>> {
         let leases = Api::<DynamicObject>::all_with(self.client.clone(), &ApiResource::erase::<Lease>(&()));
         let mut named = ListParams::default()

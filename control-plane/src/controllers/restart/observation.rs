@@ -45,7 +45,7 @@ pub enum Urgency {
     Shown,
     /// No step yet: workers have progressed as expected.
     Progress,
-    /// A step, but a delayed one: nodes have said hello, and others may follow.
+    /// A delayed step: nodes have sent Hello, and others may follow.
     Hello,
     /// A step at once.
     Step,
@@ -68,7 +68,7 @@ impl Observation {
         // This comes first, so that a later hello counts as a change.
         link.look_at(&view.nodes);
         link.forget_pods(&gathered.pods, KEPT);
-        // The order matters: the reports of a node that has said hello are among those read next.
+        // The order matters: the reports of a node that has sent Hello are among those read next.
         let heard_nodes = link.heard(&view.nodes);
         let received = link.reports();
         let restarts_workers = gathered

@@ -17,7 +17,8 @@ use futures::stream::FuturesUnordered;
 use futures::{StreamExt, future, stream};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, ObjectList, PostParams};
+use kube::core::Request;
 use kube::{Client, ResourceExt};
 use lockstep_api::labels;
 use lockstep_core::restart::{PodPlace, Replacement};
@@ -27,6 +28,7 @@ use tokio::sync::Semaphore;
 
 use crate::k8s::client::pages;
 use crate::k8s::retry::delay;
+use crate::k8s::watch::lean::Lean;
 use crate::k8s::watch::own_writes::BELIEVED;
 use source::Source;
 
@@ -239,13 +241,17 @@ async fn of_one_job(
     results
 }
 
-/// The UIDs of the Job's current pods, by completion index.
+/// The UIDs of the Job's current pods, by completion index. Fields that are not needed, and that
+/// others can write, are not parsed.
 async fn present(pods: &Api<Pod>, job: &str) -> Result<BTreeMap<u32, BTreeSet<String>>, kube::Error> {
     let of_job = ListParams::default().labels(&format!("{}={job}", labels::BATCH_JOB_NAME));
     let mut page = of_job.limit(PAGE);
     let mut present: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
     loop {
-        let listed = pods.list_metadata(&page).await?;
+        let request = Request::new(pods.resource_url()).list_metadata(&page);
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let client = pods.clone().into_client();
+        let listed: ObjectList<Lean<Pod>> = client.request(request).await?;
         for pod in &listed.items {
             let index = pod
                 .labels()
@@ -267,5 +273,37 @@ async fn create(pods: &Api<Pod>, pod: &Pod) -> Result<Outcome, ReplaceError> {
         Ok(_) => Ok(Outcome::Created),
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(Outcome::Needless),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::ready;
+
+    use http::Response;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_field_managers_have_written_hides_no_pod() {
+        let managed = json!([{"manager": "evil", "operation": "Update", "time": "9999-12-31T23:59:59Z"}]);
+        let labels = json!({labels::BATCH_JOB_COMPLETION_INDEX: "3"});
+        let listed = json!({
+            "apiVersion": "meta.k8s.io/v1",
+            "kind": "PartialObjectMetadataList",
+            "metadata": {},
+            "items": [{"metadata": {"name": "p", "uid": "u", "labels": labels, "managedFields": managed}}],
+        });
+        let server = tower::service_fn(move |_: http::Request<Body>| {
+            ready(Ok::<_, Infallible>(Response::new(Body::from(
+                listed.to_string().into_bytes(),
+            ))))
+        });
+        let pods = Api::namespaced(Client::new(server, "ns"), "ns");
+        let expected = BTreeMap::from([(3, BTreeSet::from(["u".to_owned()]))]);
+        assert_eq!(present(&pods, "js-w-0").await.unwrap(), expected);
     }
 }

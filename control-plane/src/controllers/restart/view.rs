@@ -27,7 +27,7 @@ const LONG_CODE: usize = 10;
 pub struct View {
     /// The part that the coordinator decides on.
     pub gathered: Gathered,
-    /// What the nodes need beside the coordinator's decisions.
+    /// What the nodes need besides the coordinator's decisions.
     pub policy: GroupPolicy,
     /// Nodes that hold live pods of the group.
     pub nodes: Arc<BTreeSet<String>>,

@@ -28,7 +28,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// True if this is its present session.
+    /// True if this is its current session.
     pub(super) fn is_of(&self, session: u64) -> bool {
         self.session
             .as_ref()

@@ -117,7 +117,7 @@ pub(crate) fn regarding<K: Resource<DynamicType = ()>>(object: &K) -> ObjectRefe
     }
 }
 
-/// Publishes an event. Events are news, not state: a failure is logged and the event is dropped.
+/// Publishes an event. No state depends on events: a failure is logged, and the event is dropped.
 pub async fn publish(recorder: &Recorder, regarding: &ObjectReference, event: &plan::Event) {
     if let Err(error) = recorder.publish(regarding, event).await {
         tracing::warn!(

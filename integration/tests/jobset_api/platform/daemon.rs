@@ -32,7 +32,7 @@ enum Fate {
 /// The channel to the task that plays the daemon. The task ends when this is dropped.
 pub(crate) struct Daemon {
     fates: mpsc::Sender<Fate>,
-    /// Their present states.
+    /// Their current states.
     workers: Arc<Mutex<Vec<pb::WorkerState>>>,
 }
 

@@ -1,12 +1,12 @@
-//! Verifies by its mounts that a container was started with the agent: the kernel shows the running
-//! file itself only to processes that may trace it.
+//! Verifies by a container's mounts that its first process is the agent. The kernel shows the
+//! running file itself only to processes that may trace it.
 //!
-//! The runtime has started `/.lockstep/bin/lockstep-pod-agent`. What is mounted at that directory
-//! is the daemon's, or comes with the pod's template: the daemon puts the agent into no container
-//! that has a mount of its own there (`nri/inject.rs`). That leaves symbolic links in the image,
-//! which may redirect the daemon's mount or the start. Then no mount is at exactly that path, or
-//! one lies over the file. Or the process has moved its root to a place that looks right, and that
-//! root has no `/proc`.
+//! The runtime has started `/.lockstep/bin/lockstep-pod-agent`. The mount at that directory is the
+//! daemon's, or comes with the pod's template: a container with its own mount there gets no agent
+//! (`nri/inject.rs`). Two ways to deceive the daemon are left. Symbolic links in the image may
+//! redirect the daemon's mount or the start; then no mount is at exactly that path, or one lies
+//! over the file. Or the process has moved its root to a place that looks right; that root has no
+//! `/proc`.
 
 use crate::nri::inject::BIN_DIR;
 
@@ -45,8 +45,8 @@ fn is_over(at: &str, agents: &str) -> bool {
     within(at, agents) || within(agents, at)
 }
 
-/// Mount point and kind of a line: `id parent major:minor root AT options [fields] - KIND source
-/// options`.
+/// Mount point and file system type of a line:
+/// `id parent major:minor root AT options [fields] - KIND source options`.
 fn mount(line: &str) -> Option<(&str, &str)> {
     let at = line.split(' ').nth(4)?;
     let (_, rest) = line.split_once(" - ")?;

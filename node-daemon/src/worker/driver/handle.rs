@@ -132,7 +132,7 @@ impl Handle {
         receiver.await.map_err(|_| Closed)
     }
 
-    /// All present states. Those that waited to be reported are among them, and no longer wait.
+    /// All current states. Those that waited to be reported are among them, and no longer wait.
     ///
     /// # Errors
     /// When the driver has stopped.

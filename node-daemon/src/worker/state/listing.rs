@@ -111,7 +111,7 @@ impl Table {
                 && live.contains(&(listed.pod.clone(), listed.name.clone()))
             {
                 // It ended and was replaced before this daemon knew of it. Its end no longer
-                // matters: the agent of the present container reports more.
+                // matters: the agent of the current container reports more.
                 present.insert(listed.id);
                 continue;
             }

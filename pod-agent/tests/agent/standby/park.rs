@@ -228,7 +228,7 @@ fn one_that_does_not_go_on_is_given_up() {
     worker.assert_no_complaints();
 }
 
-/// A shell that waits for the program has it park all the same, and both become the worker.
+/// If a shell waits for the program, the program parks anyway, and both become the worker.
 #[test]
 fn a_program_behind_a_shell_parks() {
     let program = Program::parking(BY_LIBRARY, ON);

@@ -1,7 +1,7 @@
 //! The leader's task that starts gangs. It does what the control plane's task does around the real
 //! decisions.
 //!
-//! This model is simpler: it sees the present state of nodes and gates, not that of a moment ago.
+//! This model is simpler: it sees the current state of nodes and gates, not that of a moment ago.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

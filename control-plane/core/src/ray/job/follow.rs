@@ -27,7 +27,7 @@ pub(super) enum Submitter {
     Succeeded,
     /// It reports that the job has failed.
     JobFailed,
-    /// It has failed by itself, which does not show how the job ended.
+    /// The submitter itself has failed, which does not show how the job ended.
     Failed,
     /// It runs the user's own command and has ended, which does not show how the job ended.
     Ended,
@@ -189,8 +189,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Handles a Ray that does not answer. If the submitter has seen the end of the job, that
-    /// counts.
+    /// Handles the case that Ray does not answer. If the submitter has seen the end of the job,
+    /// that counts.
     fn unreachable(&mut self, submitter: Submitter) {
         if let Some(reason) = self.observed.cluster.as_deref().and_then(failed) {
             return self.attempt_failed("AppFailed", format!("the cluster has failed: {reason}"));
@@ -207,7 +207,7 @@ impl Draft<'_> {
             self.keep_submitter(submitter);
         }
         match self.is_reachable_for(submitter) {
-            // The job is not to blame for a broken link to the dashboard.
+            // A broken link to the dashboard is no failure of the job.
             true => {
                 self.status.unreachable_since = None;
                 self.status.message = SEEN.to_owned();
@@ -222,7 +222,8 @@ impl Draft<'_> {
     }
 
     /// True if Ray answers other clients, but not this one: the kubelet reports the head as ready,
-    /// and our own submitter runs. A user's submitter may run whatever happens to the job.
+    /// and our own submitter runs. A user's own submitter may keep running whatever happens to the
+    /// job.
     fn is_reachable_for(&self, found: Submitter) -> bool {
         let is_out_of_reach = matches!(self.ray, Ray::Unreachable | Ray::Denied(_));
         let follows = self.is_showing(found) && !submitter::has_own_command(&self.job.spec);

@@ -1,4 +1,4 @@
-//! From the start to the submission: the cluster, its head, and the submitter.
+//! Takes a RayJob from its start to the submission: the cluster, its head, and the submitter.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -124,7 +124,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Clears the message about an unreachable or unwilling dashboard.
+    /// Clears the message about a dashboard that cannot be reached or does not take the job.
     fn reached(&mut self) {
         if self.status.unreachable_since.take().is_some() {
             self.status.message.clear();
@@ -155,7 +155,7 @@ impl Draft<'_> {
     }
 
     /// True if the Job of the RayJob's name has another owner. Leftovers of a former RayJob of this
-    /// name go by themselves.
+    /// name disappear by themselves.
     fn is_foreign(&self, job: &Job) -> bool {
         self.job.spec.submission_mode() == RayJobSubmissionMode::K8sJobMode
             && !self.owns(&job.metadata)

@@ -89,6 +89,14 @@ fn each_mistake_is_named_by_its_field() {
             "spec.workerGroupSpecs[0].rayStartParams: rayStartParams['labels'] is not supported for g group",
         ),
         (
+            json!({"headGroupSpec": {"rayStartParams": {"dashboard-port": "99999999999"}}}),
+            "spec.headGroupSpec.rayStartParams: rayStartParams['dashboard-port'] of Head group must be a port from 1 to 65535",
+        ),
+        (
+            group(json!({"rayStartParams": {"dashboard-agent-listen-port": "http"}})),
+            "spec.workerGroupSpecs[0].rayStartParams: rayStartParams['dashboard-agent-listen-port'] of g group must be a port",
+        ),
+        (
             json!({"headGroupSpec": {"labels": {"-a": "b"}}}),
             "spec.headGroupSpec.labels: invalid label key for Head group: '-a', error: name part must consist",
         ),

@@ -18,6 +18,13 @@ type Map = BTreeMap<String, String>;
 const REDIS_ADDRESS: &str = "RAY_REDIS_ADDRESS";
 /// Environment variable that tells Ray's head to expect an autoscaler beside it.
 const AUTOSCALER: &str = "RAY_enable_autoscaler_v2";
+/// Flags of `ray start` with ports that probes and the head's Service repeat.
+const PORTS: [&str; 4] = [
+    "port",
+    "dashboard-port",
+    "ray-client-server-port",
+    "dashboard-agent-listen-port",
+];
 /// The most pods of a group: the most completions of an Indexed Job whose pods have host names.
 const MOST_PODS: i32 = 99_999;
 
@@ -192,7 +199,7 @@ fn numbers(group: &WorkerGroupSpec, wrong: &mut Vec<(&str, String)>) {
     }
 }
 
-/// Checks the resources and labels of Ray nodes.
+/// Checks the ports, resources and labels of Ray nodes.
 fn ray(group: &str, params: Option<&Map>, resources: &Map, labels: &Map, wrong: &mut Vec<(&str, String)>) {
     let has =
         |name: &str| params.is_some_and(|params| params.get(name).is_some_and(|value| !value.is_empty()));
@@ -204,6 +211,17 @@ fn ray(group: &str, params: Option<&Map>, resources: &Map, labels: &Map, wrong: 
                 "resource fields should not be set in both rayStartParams and Resources for {group} group; please use only one"
             ),
         ));
+    }
+    for name in PORTS {
+        let Some(value) = params.and_then(|params| params.get(name)) else {
+            continue;
+        };
+        if !value.parse::<u16>().is_ok_and(|port| port > 0) {
+            let message = format!(
+                "rayStartParams['{name}'] of {group} group must be a port from 1 to 65535, in digits"
+            );
+            wrong.push((".rayStartParams", message));
+        }
     }
     if has("labels") {
         wrong.push((

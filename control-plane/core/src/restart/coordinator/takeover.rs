@@ -1,5 +1,5 @@
-//! Follows what others know: the status that another process wrote, the generation that workers
-//! have learned and, for a new leader, the state of the group.
+//! Adopts what was decided elsewhere: the status that another process wrote, the generation that
+//! workers have learned and, for a new leader, the state of the group.
 
 use lockstep_mutants::mutant;
 
@@ -23,8 +23,8 @@ pub(super) fn is_in_place(durable: &Durable) -> bool {
 }
 
 impl Coordinator {
-    /// Follows a write of another process: of the reconciler, which recreates the Jobs when one has
-    /// failed, or the last write of a former leader.
+    /// Adopts a write of another process: one of the reconciler, which recreates the Jobs when one
+    /// has failed, or the last write of a former leader.
     pub(super) fn adopt_durable(&mut self, observed: &Observed, now: UnixNanos) {
         let durable = &observed.durable;
         let recreates = durable.phase == DurablePhase::Recreating;
@@ -40,7 +40,7 @@ impl Coordinator {
             if durable.generation == self.generation {
                 self.follow_worker_restarts(durable);
             } else if durable.latest >= self.generation {
-                // A former leader has given this number to one worker only.
+                // A former leader has used this generation to restart a single worker.
                 self.worker_restarts.latest = durable.latest;
                 self.handled_worker_restart
                     .clone_from(&durable.handled_worker_restart);
@@ -79,8 +79,8 @@ impl Coordinator {
         }
     }
 
-    /// Follows a generation that workers know but its leader could not write. It is valid, and only
-    /// its write is repeated.
+    /// Adopts a generation that workers know, but that its leader could not write. The generation
+    /// is valid, and only the write is repeated.
     pub(super) fn adopt_reports(&mut self, observed: &Observed, now: UnixNanos) {
         mutant!(IgnoreReportedGeneration => return);
         if matches!(self.state, State::Failed | State::Suspended) {

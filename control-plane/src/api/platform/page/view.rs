@@ -123,7 +123,7 @@ impl StatusPage {
     }
 }
 
-/// The present state of the subject.
+/// The current state of the subject.
 fn view(page: &StatusPage, subject: &Subject) -> State {
     let board = &page.board;
     let content = match subject {

@@ -113,7 +113,7 @@ pub(super) async fn keep<K: Configuration>(
                 configuration = name,
                 "injected the CA into the webhook configuration"
             ),
-            // It has changed or gone: the watch shows the present object.
+            // It has changed or gone: the watch shows the current object.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => {
                 tracing::warn!(configuration = name, %error, "failed to inject the CA into the webhook configuration");

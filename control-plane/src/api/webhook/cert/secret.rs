@@ -94,7 +94,7 @@ pub(super) async fn keep(
         let bundles = injected.borrow_and_update().clone();
         let done = match settle(name, service, client, &secrets, secret.as_ref(), &bundles).await {
             Ok(Some(pair)) => publish(pair, certificate, ca).map_err(KeepError::from),
-            // The watch shows the present object.
+            // The watch shows the current object.
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };

@@ -88,7 +88,7 @@ fn an_authority_of_an_earlier_version_is_as_old_as_its_secret() {
     }
 }
 
-/// An echo server with the present certificate.
+/// An echo server with the current certificate.
 async fn echo(certificate: watch::Receiver<Certificate>) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

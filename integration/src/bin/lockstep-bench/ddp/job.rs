@@ -430,7 +430,7 @@ fn volume(namespace: &Namespace, name: &str) -> String {
     format!("{}-{name}", namespace.name)
 }
 
-/// The present time in seconds since the Unix epoch, as in the program's log.
+/// The current time in seconds since the Unix epoch, as in the program's log.
 fn now() -> Result<f64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
 }

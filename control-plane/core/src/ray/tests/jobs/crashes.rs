@@ -13,10 +13,10 @@ const STEPS: usize = 200;
 /// Ray itself, and the states of its jobs.
 #[derive(Default)]
 struct Model {
-    /// The number of Ray's present run; `None` if Ray is down.
+    /// The number of Ray's current run; `None` if Ray is down.
     session: Option<u32>,
     sessions: u32,
-    /// Status by id in the present run.
+    /// Status by id in the current run.
     jobs: BTreeMap<String, &'static str>,
     /// The ids of all submissions that Ray has accepted.
     taken: Vec<String>,
