@@ -27,6 +27,7 @@ mod program;
 mod ranks;
 mod reason;
 mod release;
+mod skip;
 mod warming;
 mod way;
 pub(crate) mod wire;
@@ -47,13 +48,12 @@ use memory::Memory;
 use process::{Process, State};
 use program::Program;
 use ranks::{Context, Ranks};
+use skip::Skip;
 use way::Way;
 
 pub(crate) use ended::Ended;
 pub(crate) use files::{PYTHONPATH, SHIM, SOCKET};
 
-/// Most modules that are left out. If more would have to be, there are no more standbys.
-const MAX_SKIP: usize = 64;
 /// Time between two checks of the container's memory.
 const LOOK: Duration = Duration::from_secs(5);
 /// The most memory, in KiB, that a standby is expected to need before one has been measured. Below
@@ -74,7 +74,7 @@ pub(crate) struct Standbys {
     /// Processes that the worker starts through the agent. `None` if it starts them itself.
     ranks: Option<Ranks>,
     /// Modules that are not imported ahead.
-    skip: Vec<String>,
+    skip: Skip,
     /// Set once another standby would fail like the last one.
     hopeless: bool,
     /// Memory of the last standby that was ready, in KiB.
@@ -127,7 +127,7 @@ impl Standbys {
             memory: Memory::own(),
             watched,
             process: None,
-            skip: Vec::new(),
+            skip: Skip::default(),
             hopeless: false,
             size_kib: None,
             look_at: None,

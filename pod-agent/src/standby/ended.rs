@@ -2,7 +2,7 @@
 
 use super::process::{Fault, State};
 use super::program::Program;
-use super::{ENDED, MAX_SKIP, Standbys, is_sent};
+use super::{ENDED, Standbys, is_sent};
 use crate::target::Exit;
 
 /// The role of a reaped process.
@@ -43,7 +43,7 @@ impl Standbys {
         match process.cause(is_sent(exit)) {
             Some(fault) => {
                 if let Fault::Module { name, .. } = &fault {
-                    self.leave_out(name.clone());
+                    self.leave_out(name);
                 }
                 self.reason = fault.told();
             }
@@ -79,9 +79,9 @@ impl Standbys {
     }
 
     /// The next standbys do not import this module ahead.
-    fn leave_out(&mut self, name: String) {
-        let in_vain = self.skip.contains(&name) || name.is_empty() || name.contains([',', ';']);
-        self.hopeless |= in_vain || self.skip.len() >= MAX_SKIP;
-        self.skip.push(name);
+    fn leave_out(&mut self, name: &str) {
+        // There is one at a time, which knows them all.
+        let told = self.skip.len();
+        self.hopeless |= !self.skip.add(name, told);
     }
 }

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::MAX_SKIP;
 use super::files::List;
+use super::skip::Skip;
 use super::wire::Environment;
 
 /// Most kinds that are known at once.
@@ -45,7 +45,7 @@ pub(super) struct Kind {
     /// The modules that its ranks have imported.
     pub(super) list: List,
     /// Modules that are not imported ahead.
-    pub(super) skip: Vec<String>,
+    pub(super) skip: Skip,
     /// Memory of the last standby that was ready, in KiB.
     pub(super) size_kib: Option<u64>,
     /// The rank that notes its imports now. Only one does so at a time.
@@ -104,7 +104,7 @@ impl Kinds {
             program: program.clone(),
             environment: shared(),
             list: List::new()?,
-            skip: Vec::new(),
+            skip: Skip::default(),
             size_kib: None,
             learner: None,
             running: 0,
@@ -151,12 +151,8 @@ impl Kinds {
     /// The next standbys of this kind do not import this module ahead, since one has ended because
     /// of it. `skipped` is the number of modules that this one was to leave out.
     pub(super) fn leave_out(&mut self, id: u32, name: &str, skipped: usize) {
-        let Some(kind) = self.get(id) else { return };
-        let known = kind.skip.iter().position(|other| other == name);
-        let in_vain = known.is_some_and(|at| at < skipped) || name.contains([',', ';']);
-        kind.hopeless |= in_vain || kind.skip.len() >= MAX_SKIP;
-        if known.is_none() {
-            kind.skip.push(name.to_owned());
+        if let Some(kind) = self.get(id) {
+            kind.hopeless |= !kind.skip.add(name, skipped);
         }
     }
 
@@ -330,21 +326,9 @@ mod tests {
         let mut kinds = Kinds::default();
         let id = admit(&mut kinds, "a");
         kinds.started(id);
-        // Two that were started before any had failed.
-        for _ in 0..2 {
-            kinds.leave_out(id, "bad", 0);
-            assert_eq!(kinds.get(id).unwrap().skip, ["bad"]);
-            assert!(kinds.next(|_| 0).is_some());
-        }
+        kinds.leave_out(id, "bad", 0);
+        assert!(kinds.next(|_| 0).is_some());
         kinds.leave_out(id, "bad", 1);
-        assert_eq!(kinds.next(|_| 0), None);
-
-        let id = admit(&mut kinds, "b");
-        kinds.started(id);
-        for at in 0..=MAX_SKIP {
-            assert!(kinds.next(|_| 0).is_some(), "{at}");
-            kinds.leave_out(id, &at.to_string(), at);
-        }
         assert_eq!(kinds.next(|_| 0), None);
     }
 }
