@@ -283,7 +283,7 @@ impl Standbys {
                 Log::ready(&ready, process.parks);
             }
             if let Some(program) = self.way.program_mut() {
-                program.is_ready();
+                program.standby_waits();
             }
             return Some(Input::StandbyReady { ahead: ready.ahead });
         }
@@ -309,7 +309,7 @@ impl Standbys {
             // A standby that imports more just now would go on only after that, later than a cold
             // start.
             if let Some(program) = program {
-                program.is_released();
+                program.standby_goes_on();
             }
             return Some(process.pid);
         }

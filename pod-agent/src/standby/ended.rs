@@ -75,7 +75,7 @@ impl Standbys {
     /// A standby has ended by itself without parking.
     pub(super) fn has_not_parked(&mut self) {
         let program = self.way.program_mut();
-        self.hopeless |= program.is_some_and(Program::has_failed);
+        self.hopeless |= program.is_some_and(Program::count_failure);
     }
 
     /// The next standbys do not import this module ahead.

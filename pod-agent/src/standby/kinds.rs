@@ -16,7 +16,7 @@ const MAX_KINDS: usize = 16;
 /// Most ranks, and most standbys of ranks.
 pub(super) const MAX_RANKS: usize = 64;
 /// Bounds of the wait before the next standby of a kind, if one after the other ends.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
+const RANK_AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
 /// Variables that each rank has for itself: beginnings of names, and whole names. Its standby is
 /// started without them.
 const OWN_PREFIXES: [&str; 2] = ["MASTER_", "TORCHELASTIC_"];
@@ -143,7 +143,7 @@ impl Kinds {
         if let Some(kind) = self.get(id)
             && kind.at <= now
         {
-            kind.again = (kind.again * 2).clamp(AGAIN.0, AGAIN.1);
+            kind.again = (kind.again * 2).clamp(RANK_AGAIN.0, RANK_AGAIN.1);
             kind.at = now + kind.again;
         }
     }
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);
         kinds.served(id);
         kinds.failed(id, now);
-        assert_eq!(kinds.next(|_| 0), Some((now + AGAIN.0, id)));
+        assert_eq!(kinds.next(|_| 0), Some((now + RANK_AGAIN.0, id)));
     }
 
     #[test]

@@ -145,12 +145,12 @@ impl Program {
     }
 
     /// A standby waits.
-    pub(super) fn is_ready(&mut self) {
+    pub(super) fn standby_waits(&mut self) {
         self.failures = 0;
     }
 
     /// Records that a standby has not parked. Returns true if no more should be started.
-    pub(super) fn has_failed(&mut self) -> bool {
+    pub(super) fn count_failure(&mut self) -> bool {
         self.failures += 1;
         self.failures >= MOST_FAILURES
     }
@@ -162,7 +162,7 @@ impl Program {
     }
 
     /// The standby has been told to go on as the worker.
-    pub(super) fn is_released(&mut self) {
+    pub(super) fn standby_goes_on(&mut self) {
         self.has_parked = true;
     }
 }

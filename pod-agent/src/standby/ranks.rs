@@ -37,7 +37,7 @@ use super::wire::{Call, Environment};
 
 /// How long an attempt runs before the kinds that it has not used are dropped. A later first
 /// heartbeat of the worker prolongs it.
-const SETTLED: Duration = Duration::from_secs(30);
+const RANK_SETTLED: Duration = Duration::from_secs(30);
 
 /// The ranks of one worker, and their standbys.
 #[derive(Debug)]
@@ -206,7 +206,7 @@ impl Ranks {
         self.cold.clear();
         self.dying.clear();
         self.warmed = None;
-        self.settles = Some(now + SETTLED);
+        self.settles = Some(now + RANK_SETTLED);
         self.wake = self.settles;
     }
 

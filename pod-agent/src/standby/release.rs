@@ -15,7 +15,7 @@ use super::ranks::{Ranks, Release, Stage};
 use super::wire::{self, Answer, Call};
 
 /// How long a released standby may take to confirm that it goes on.
-const CONFIRM: Duration = Duration::from_secs(5);
+const RANK_CONFIRM: Duration = Duration::from_secs(5);
 
 impl Ranks {
     /// Releases a ready standby as the rank that was called for.
@@ -68,7 +68,7 @@ impl Ranks {
             list: waiting.list,
             ahead,
             skipped: waiting.skipped,
-            by: Some(self.now + CONFIRM),
+            by: Some(self.now + RANK_CONFIRM),
         })
     }
 

@@ -338,7 +338,7 @@ fn nothing_is_started_ahead_before_the_first_heartbeat() {
     bench.beats = false;
     bench.ranks.begin(bench.now);
     bench.serve();
-    bench.now += SETTLED * 2;
+    bench.now += RANK_SETTLED * 2;
     bench.serve();
     assert_eq!(bench.ranks.warmed, None);
     assert_eq!(bench.ranks.deadline(), None, "it is told of the heartbeat");
