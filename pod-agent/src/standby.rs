@@ -28,6 +28,7 @@ mod ranks;
 mod reason;
 mod release;
 mod skip;
+mod summary;
 mod warming;
 mod way;
 pub(crate) mod wire;

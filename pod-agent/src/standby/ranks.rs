@@ -364,7 +364,8 @@ impl Ranks {
                 summary.modules = summary.modules.max(ready.modules);
             }
         }
-        if summary.reason.is_empty() && summary.ready < summary.wanted {
+        // No rank is wanted if none was alike.
+        if summary.reason.is_empty() && summary.ready < summary.wanted.max(1) {
             summary.reason.clone_from(&self.reason);
         }
     }
