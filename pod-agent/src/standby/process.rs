@@ -1,16 +1,18 @@
 //! One process that waits, or is about to: its socket and its messages.
 
 use std::ffi::OsStr;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 use super::family::Usage;
 use super::reason;
-use crate::sys;
+use crate::sys::{self, Mask, Watched};
 
 /// Longest message of a standby that is read, in bytes.
 const MAX_MESSAGE: usize = 1024;
@@ -104,12 +106,32 @@ impl Process {
         }
     }
 
+    /// Starts a standby in a process group of its own. It inherits these descriptors, among them
+    /// the other end of `ours`.
+    pub(super) fn spawn(
+        mut command: Command,
+        mask: Mask,
+        kept: &[RawFd],
+        ours: UnixDatagram,
+        watched: &Watched,
+    ) -> io::Result<Self> {
+        sys::hand_over(&mut command, mask, false);
+        for fd in kept {
+            sys::keep_open(&mut command, *fd);
+        }
+        watched.watch(ours.as_fd())?;
+        let child = command.process_group(0).spawn()?;
+        Ok(Self::new(child.id().cast_signed(), ours))
+    }
+
     /// A standby whose program calls `park()`.
     pub(super) fn parking(pid: i32, socket: UnixDatagram) -> Self {
-        Self {
-            parks: true,
-            ..Self::new(pid, socket)
-        }
+        Self::new(pid, socket).that_parks()
+    }
+
+    /// The same process, whose program calls `park()`.
+    pub(super) fn that_parks(self) -> Self {
+        Self { parks: true, ..self }
     }
 
     /// Reads its messages. The agent believes a standby only about itself, since it is a process of

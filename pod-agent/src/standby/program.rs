@@ -18,7 +18,6 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -127,15 +126,12 @@ impl Program {
         command
             .args(args)
             .env_remove(worker::HEARTBEAT)
-            .env_remove(worker::ATTEMPT)
-            .process_group(0);
-        sys::hand_over(&mut command, mask, false);
+            .env_remove(worker::ATTEMPT);
         give(&mut command, &theirs);
-        watched.watch(ours.as_fd())?;
-        let pid = command.spawn()?.id().cast_signed();
-        self.score = family::expose(pid);
+        let standby = Process::spawn(command, mask, &[], ours, watched)?;
+        self.score = family::expose(standby.pid);
         self.since = now;
-        Ok(Process::parking(pid, ours))
+        Ok(standby.that_parks())
     }
 
     /// The time limit of the standby to park, if it has exceeded that.

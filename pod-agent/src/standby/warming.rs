@@ -2,8 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
@@ -111,18 +110,13 @@ impl Ranks {
             .current_dir(&kind.program.folder)
             .env_clear()
             .envs(kind.environment.iter())
-            .envs(hook)
-            .process_group(0);
-        sys::hand_over(&mut command, Mask::none(), false);
+            .envs(hook);
         sys::close_others(&mut command);
-        for fd in [read.fd(), theirs.as_raw_fd()] {
-            sys::keep_open(&mut command, fd);
-        }
-        context.watched.watch(ours.as_fd()).map_err(failed)?;
-        let child = command.spawn().map_err(failed)?;
+        let kept = [read.fd(), theirs.as_raw_fd()];
+        let process = Process::spawn(command, Mask::none(), &kept, ours, context.watched).map_err(failed)?;
         Ok(Waiting {
             kind: id,
-            process: Process::new(child.id().cast_signed(), ours),
+            process,
             environment: Rc::clone(&kind.environment),
             list,
             since: self.now,
