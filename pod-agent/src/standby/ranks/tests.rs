@@ -243,8 +243,8 @@ fn what_a_released_standby_has_started_ends_with_it() {
 fn a_standby_that_does_not_become_a_rank_is_to_blame() {
     for (last, reason) in [
         (&b"refused environment TZ"[..], "variable TZ has changed"),
-        (b"spoiled bad socket", "module bad is not imported ahead"),
-        (b"", "a rank's standby did not go on in time"),
+        (&b"spoiled bad socket"[..], "module bad is not imported ahead"),
+        (&b""[..], "a rank's standby did not go on in time"),
     ] {
         let mut bench = Bench::new();
         let _caller = bench.call();
