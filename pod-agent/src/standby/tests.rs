@@ -228,7 +228,7 @@ fn an_import_that_does_not_end_is_given_up() {
 fn what_a_standby_has_started_counts_when_memory_is_short() {
     let mut bench = Bench::new();
     let mut shell = Command::new("sh")
-        .args(["-c", "sleep 1000; exit 1"])
+        .args(["-c", "sleep 30; exit 1"])
         .process_group(0)
         .spawn()
         .unwrap();

@@ -205,7 +205,7 @@ fn what_a_released_standby_has_started_ends_with_it() {
         let mut bench = Bench::new();
         let sleep = |group: i32| {
             Command::new("sleep")
-                .arg("1000")
+                .arg("30")
                 .process_group(group)
                 .spawn()
                 .unwrap()
