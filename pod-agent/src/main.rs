@@ -33,8 +33,7 @@ const NAME: &str = "lockstep-pod-agent";
 const UNUSABLE: u8 = 125;
 
 fn main() -> ExitCode {
-    let called = sys::called().unwrap_or_default();
-    if shim::is_called(&called) {
+    if let Some(called) = sys::called().and_then(|path| shim::called(&path)) {
         return shim::run(&called);
     }
     let args = match parse(std::env::args_os().skip(1)) {

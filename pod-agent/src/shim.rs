@@ -10,8 +10,10 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -19,7 +21,7 @@ use std::process::{Command, ExitCode};
 
 use crate::standby::wire::{self, Answer, Call};
 use crate::standby::{self, SHIM, SOCKET, inherited, names};
-use crate::sys::{self, Interest, Mask, Signals};
+use crate::sys::{self, Interest, Mask, Received, Signals};
 use crate::target::Exit;
 use crate::worker;
 
@@ -29,6 +31,8 @@ const CALLED: &str = "PYTHON_EXEC";
 const PYTHON: &str = "LOCKSTEP_PYTHON_EXEC";
 /// Where programs are looked up.
 const PATH: &str = "PATH";
+/// Most links that are followed to the name by which this program is called.
+const MAX_LINKS: usize = 8;
 /// Longest answer of the agent.
 const MAX_ANSWER: usize = 64;
 
@@ -42,9 +46,25 @@ struct Rank {
     folder: PathBuf,
 }
 
-/// True if this program is called as the interpreter of a rank, by this path.
-pub(crate) fn is_called(path: &Path) -> bool {
-    path.file_name() == Some(OsStr::new(SHIM)) || names::called(path).is_some()
+/// The path by which this program is called as the interpreter of a rank, if it is called by
+/// `path`: that path, or one that a link there leads to.
+pub(crate) fn called(path: &Path) -> Option<PathBuf> {
+    let mut found = None;
+    let mut path = path.to_owned();
+    for _ in 0..=MAX_LINKS {
+        if names::called(&path).is_some() {
+            return Some(path);
+        }
+        let next = fs::read_link(&path).map(|link| path.parent().unwrap_or(Path::new("")).join(link));
+        if path.file_name() == Some(OsStr::new(SHIM)) {
+            found = Some(path);
+        }
+        match next {
+            Ok(next) => path = next,
+            Err(_) => break,
+        }
+    }
+    found
 }
 
 /// Runs the rank. Returns only if that is impossible, or with the rank's exit code.
@@ -55,6 +75,10 @@ pub(crate) fn run(called: &Path) -> ExitCode {
         ));
         return ExitCode::from(127);
     };
+    if rank.is_this() {
+        worker::say(&format!("{:?} is a link to the agent", rank.python));
+        return ExitCode::from(127);
+    }
     let call = rank.call();
     let Ok(signals) = Signals::block() else {
         return rank.run_here(None, None);
@@ -91,6 +115,15 @@ impl Rank {
         })
     }
 
+    /// True if what is to be run is this program again: it would never end.
+    fn is_this(&self) -> bool {
+        let Some(path) = &self.path else { return false };
+        let place = |file: &Path| fs::metadata(file).ok().map(|found| (found.dev(), found.ino()));
+        let mut found = env::split_paths(path).map(|folder| folder.join(&self.python));
+        let first = found.find(|file| file.is_file());
+        first.is_some_and(|file| place(&file) == place(Path::new("/proc/self/exe")))
+    }
+
     /// What to ask the agent for. None if a standby would not be the same.
     fn call(&self) -> Option<Call> {
         if !inherited::only_streams() {
@@ -101,7 +134,7 @@ impl Rank {
         Some(Call {
             leads: sys::leads_group(),
             umask: inherited::usual_umask()?,
-            inherited: inherited::own()?,
+            unseen: inherited::unseen(),
             folder: env::current_dir().ok()?.into(),
             command,
             environment: self.environment().collect(),
@@ -175,18 +208,17 @@ fn receive(agent: &UnixDatagram, text: &mut [u8]) -> io::Result<(usize, Vec<Owne
 fn stand_in(agent: &UnixDatagram, signals: &Signals) -> ExitCode {
     sys::let_go_of_streams();
     let own = sys::peer(agent.as_fd()).map_or(-1, |peer| peer.pid);
+    // Until there was a rank, the agent has sent this process what was meant for it.
+    pass_on(agent, signals, |_| true);
     loop {
         let interests =
             [agent.as_raw_fd(), signals.as_raw_fd()].map(|fd| Some(Interest { fd, write: false }));
         let Ok([answered, signalled]) = sys::wait_ready(interests, None) else {
             return end(None);
         };
-        while signalled && let Ok(Some(signal)) = signals.next() {
-            // The agent signals the rank itself when it stops the worker.
-            if signal.sender != own {
-                // If the agent is gone, that is seen below.
-                let _ = sys::send(agent.as_fd(), wire::signal(signal.signo).as_bytes(), &[]);
-            }
+        if signalled {
+            // The agent signals the rank itself.
+            pass_on(agent, signals, |signal| signal.sender != own);
         }
         if answered {
             let mut text = [0; MAX_ANSWER];
@@ -195,6 +227,16 @@ fn stand_in(agent: &UnixDatagram, signals: &Signals) -> ExitCode {
                 Some(Answer::Ended(exit)) => end(Some(exit)),
                 Some(Answer::Cold | Answer::Started) | None => end(None),
             };
+        }
+    }
+}
+
+/// Passes on the signals that have arrived, if they are meant for the rank.
+fn pass_on(agent: &UnixDatagram, signals: &Signals, is_meant: impl Fn(&Received) -> bool) {
+    while let Ok(Some(signal)) = signals.next() {
+        if is_meant(&signal) {
+            // If the agent is gone, its socket says so.
+            let _ = sys::send(agent.as_fd(), wire::signal(signal.signo).as_bytes(), &[]);
         }
     }
 }
@@ -213,6 +255,7 @@ fn end(exit: Option<Exit>) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn it_is_called_by_its_name() {
@@ -222,10 +265,38 @@ mod tests {
             "/.lockstep/standby/hook/path/python3",
             "/hook/path/torchrun",
         ] {
-            assert!(is_called(Path::new(name)), "{name}");
+            assert_eq!(called(Path::new(name)).as_deref(), Some(Path::new(name)));
         }
         for name in ["", "python3", "/x/lockstep-pod-agent", "/python/agent"] {
-            assert!(!is_called(Path::new(name)), "{name}");
+            assert_eq!(called(Path::new(name)), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn links_lead_to_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("hook/path")).unwrap();
+        for (link, to) in [
+            ("hook/path/python3", "/proc/self/exe"),
+            ("hook/python", "/proc/self/exe"),
+            ("python", "hook/path/python3"),
+            ("py", "python"),
+            ("rank", "hook/python"),
+            ("other", "/proc/self/exe"),
+            ("round", "round"),
+        ] {
+            symlink(to, at(link)).unwrap();
+        }
+        for (link, to) in [
+            ("python", "hook/path/python3"),
+            ("py", "hook/path/python3"),
+            ("rank", "hook/python"),
+        ] {
+            assert_eq!(called(&at(link)), Some(at(to)), "{link}");
+        }
+        for other in ["other", "round"] {
+            assert_eq!(called(&at(other)), None, "{other}");
         }
     }
 }

@@ -26,6 +26,9 @@ mod process;
 mod program;
 mod ranks;
 mod reason;
+mod release;
+mod skip;
+mod summary;
 mod warming;
 mod way;
 pub(crate) mod wire;
@@ -46,15 +49,12 @@ use memory::Memory;
 use process::{Process, State};
 use program::Program;
 use ranks::{Context, Ranks};
+use skip::Skip;
 use way::Way;
 
 pub(crate) use ended::Ended;
 pub(crate) use files::{PYTHONPATH, SHIM, SOCKET};
 
-/// Most modules that are left out. If more would have to be, there are no more standbys.
-const MAX_SKIP: usize = 64;
-/// How long the import of one module may take.
-const LONGEST_IMPORT: Duration = Duration::from_secs(900);
 /// Time between two checks of the container's memory.
 const LOOK: Duration = Duration::from_secs(5);
 /// The most memory, in KiB, that a standby is expected to need before one has been measured. Below
@@ -75,7 +75,7 @@ pub(crate) struct Standbys {
     /// Processes that the worker starts through the agent. `None` if it starts them itself.
     ranks: Option<Ranks>,
     /// Modules that are not imported ahead.
-    skip: Vec<String>,
+    skip: Skip,
     /// Set once another standby would fail like the last one.
     hopeless: bool,
     /// Memory of the last standby that was ready, in KiB.
@@ -83,8 +83,6 @@ pub(crate) struct Standbys {
     /// Why the last standby was of no use.
     reason: String,
     look_at: Option<Duration>,
-    /// The module that was being imported at the last check, and since when.
-    importing: Option<(String, Duration)>,
     log: Log,
     /// The last summary that was reported.
     reported: Option<Summary>,
@@ -109,23 +107,31 @@ impl Standbys {
         {
             worker::say(&format!("no standbys: {reason}"));
         }
+        let mut reason = way.first_reason();
         let ranks = match (way.folder(), &watched) {
-            (Some(folder), Some(watched)) => Ranks::open(folder, watched).ok(),
+            (Some(folder), Some(watched)) => Ranks::open(folder, watched)
+                .inspect_err(|error| {
+                    let why = format!("calls of ranks cannot be taken: {error}");
+                    worker::say(&format!("no standbys of ranks: {why}"));
+                    if way.wrapper().is_some() {
+                        reason = why;
+                    }
+                })
+                .ok(),
             _ => None,
         };
         Self {
             ranks,
-            reason: way.first_reason(),
+            reason,
             way,
             command: command.to_vec(),
             memory: Memory::own(),
             watched,
             process: None,
-            skip: Vec::new(),
+            skip: Skip::default(),
             hopeless: false,
             size_kib: None,
             look_at: None,
-            importing: None,
             log: Log::default(),
             reported: None,
         }
@@ -171,6 +177,11 @@ impl Standbys {
         own.into_iter().chain(self.ranks.iter().flat_map(Ranks::spared))
     }
 
+    /// The process that a signal to this one is meant for: its rank, if this one is a stand-in.
+    pub(crate) fn behind(&self, pid: i32) -> i32 {
+        self.ranks.as_ref().map_or(pid, |ranks| ranks.behind(pid))
+    }
+
     /// The descriptors to wait for.
     pub(crate) fn interest(&self) -> Option<Interest> {
         let speaks = self.process.as_ref().is_some_and(|process| !process.closed);
@@ -197,11 +208,14 @@ impl Standbys {
         if let Some(program) = self.way.program_mut() {
             program.begin(now);
         }
+        if let Some((_, list)) = self.way.hook() {
+            list.forget();
+        }
     }
 
     /// Serves the processes that the worker starts through the agent. `running` is true while the
-    /// worker runs and is not being stopped.
-    pub(crate) fn serve(&mut self, now: Duration, running: bool) -> Vec<Input> {
+    /// worker runs and is not being stopped, `beats` unless its first heartbeat is missing.
+    pub(crate) fn serve(&mut self, now: Duration, running: bool, beats: bool) -> Vec<Input> {
         let (Some(folder), Some(watched), Some(ranks)) = (self.way.folder(), &self.watched, &mut self.ranks)
         else {
             return Vec::new();
@@ -213,6 +227,7 @@ impl Standbys {
             memory: &self.memory,
             now,
             running,
+            beats,
             busy: state == Some(&State::Warming),
         });
         if self.look_at.is_none() && ranks.spared().next().is_some() {
@@ -269,7 +284,7 @@ impl Standbys {
                 Log::ready(&ready, process.parks);
             }
             if let Some(program) = self.way.program_mut() {
-                program.is_ready();
+                program.standby_waits();
             }
             return Some(Input::StandbyReady { ahead: ready.ahead });
         }
@@ -295,7 +310,7 @@ impl Standbys {
             // A standby that imports more just now would go on only after that, later than a cold
             // start.
             if let Some(program) = program {
-                program.is_released();
+                program.standby_goes_on();
             }
             return Some(process.pid);
         }
@@ -320,12 +335,10 @@ impl Standbys {
     /// been stopped for a while.
     pub(crate) fn give_up(&mut self) -> Option<Input> {
         let process = self.process.as_mut()?;
-        process.hear_out();
-        if process.state == State::Confirmed {
+        if process.close_ears() {
             self.process = None;
             return Some(Input::Started);
         }
-        // If it confirms between these lines, the kill counts as the worker's failure.
         "the standby did not go on in time".clone_into(&mut self.reason);
         process.kill();
         None

@@ -20,7 +20,7 @@ use crate::mounts::Mounts;
 use crate::procs::Procs;
 use crate::standby::{Ended, Standbys};
 use crate::sys::{self, Interest, Reaped, Signals};
-use crate::target::{Action, Exit, Generation, Input, Machine, Moment, Phase, Source, UnixNanos};
+use crate::target::{Action, Exit, Generation, Heartbeat, Input, Machine, Moment, Phase, Source, UnixNanos};
 use crate::worker;
 
 /// How long a last report may hold up the end of the container.
@@ -183,8 +183,10 @@ impl Supervisor {
     /// Ends standbys if memory is short, and passes on what there is to say of them.
     fn look_at_standbys(&mut self) {
         self.standbys.look(self.now());
-        let running = matches!(self.machine.status().phase, Phase::Starting | Phase::Running);
-        for input in self.standbys.serve(self.now(), running) {
+        let status = self.machine.status();
+        let running = matches!(status.phase, Phase::Starting | Phase::Running);
+        let beats = !matches!(status.heartbeat, Heartbeat::Awaited | Heartbeat::Overdue);
+        for input in self.standbys.serve(self.now(), running, beats) {
             self.feed(input);
         }
         if let Some(news) = self.standbys.news() {
@@ -335,7 +337,7 @@ impl Supervisor {
             Action::Forward(signo) => {
                 if let Some(pid) = self.worker {
                     // It is not reaped, so the PID is still its own; a zombie takes the signal too.
-                    let _ = sys::kill(pid, signo);
+                    let _ = sys::kill(self.standbys.behind(pid), signo);
                 }
             }
             Action::Say(text) => worker::say(&text),

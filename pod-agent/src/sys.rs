@@ -24,7 +24,9 @@ use crate::target::{BootNanos, Exit};
 pub(crate) use handover::{Watched, memory, pair};
 use libc::{SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGTRAP};
 pub(crate) use messages::{accept, call, listen, own_uid, peer, receive, send};
-pub(crate) use standin::{called, close_others, die_of, leads_group, let_go_of_streams};
+pub(crate) use standin::{
+    called, close_others, die_of, io_priority, leads_group, let_go_of_streams, memory_policy, personality,
+};
 
 /// A signal to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

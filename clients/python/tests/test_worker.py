@@ -105,6 +105,14 @@ class ParkTest(unittest.TestCase):
                 self.assertEqual(program.says(), "7 300 True x=y None False\n")
                 self.assertEqual(program.process.returncode, 0)
 
+    def test_a_standby_that_was_given_up_never_runs_on(self) -> None:
+        with self.standby() as program:
+            self.assertEqual(program.hear(), b"ready")
+            program.agent.shutdown(socket.SHUT_RD)
+            program.agent.send(b"start\0LOCKSTEP_RESTART_ATTEMPT=1")
+            self.assertEqual(program.says(), "")
+            self.assertEqual(program.process.returncode, 120)
+
     def test_a_worker_that_was_started_cold_goes_on_at_once(self) -> None:
         with self.program(A="1", LOCKSTEP_RESTART_ATTEMPT="2") as program:
             self.assertEqual(program.hear(), b"ready")

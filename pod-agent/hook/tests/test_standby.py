@@ -4,6 +4,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import unittest
 from pathlib import Path
@@ -279,6 +280,15 @@ class Releases(StandbyTest):
         standby = self.standby(stderr=subprocess.STDOUT)
         self.assertEqual(b"", standby.process.communicate()[0])
         self.assertEqual(130, standby.process.returncode)
+
+    def test_no_program_runs_that_was_given_up(self) -> None:
+        """The agent does not hear any more that it goes on."""
+        standby = self.standby(stderr=subprocess.STDOUT)
+        self.wait_until_ready(standby)
+        standby.socket.shutdown(socket.SHUT_RD)
+        standby.start("NEW=1")
+        self.assertEqual((b"", None), standby.process.communicate())
+        self.assertEqual(120, standby.process.returncode)
 
     def test_no_program_runs_that_nobody_has_released(self) -> None:
         """Whatever fails: the agent is gone without having read, or the environment is not as it made it."""

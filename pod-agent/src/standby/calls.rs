@@ -1,28 +1,38 @@
 //! The calls of stand-ins: what they ask for, the agent's answers, and their end.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use crate::sys::{self, Interest};
-use crate::target::{Exit, Source};
+use crate::target::Source;
 
 use super::command;
-use super::is_sent;
+use super::inherited::{self, Inherited};
 use super::kinds::{MAX_RANKS, Program};
-use super::process::{Fault, State};
-use super::ranks::{Caller, Cold, Context, Ranks, Release, Stage};
+use super::ranks::{Called, Caller, Cold, Context, Ranks, Stage};
 use super::wire::{self, Answer, Call, MAX_MESSAGE};
 
-/// How long a released standby may take to confirm that it goes on.
-const CONFIRM: Duration = Duration::from_secs(5);
 /// Most messages that are read from one caller at once. The rest is read in the next round.
 const AT_ONCE: usize = 64;
+/// How long a caller may take to send its call.
+pub(super) const CALL: Duration = Duration::from_secs(10);
+/// How long no calls are accepted after one could not be.
+pub(super) const DEAF: Duration = Duration::from_secs(1);
 /// Longest message of a caller that stands in.
 const MAX_SIGNAL: usize = 64;
+
+/// Signals that launchers send to a group, to end it or have it wait. All others are for one
+/// process. The stand-in cannot tell which was meant.
+const TO_GROUPS: [i32; 6] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGTSTP,
+    libc::SIGCONT,
+];
 
 /// What was read from a caller.
 enum Heard {
@@ -34,9 +44,24 @@ enum Heard {
 impl Ranks {
     /// Accepts new callers. Closes the connections of other users, and those beyond the limit.
     pub(super) fn accept(&mut self, context: &Context<'_>) {
+        if self.deaf_until.is_some_and(|until| until > self.now) {
+            return;
+        }
+        if self.deaf_until.take().is_some() && context.watched.watch(self.listener.as_fd()).is_err() {
+            self.deaf_until = Some(self.now + DEAF);
+            return;
+        }
         for _ in 0..MAX_RANKS {
-            let Ok(socket) = sys::accept(&self.listener) else {
-                return;
+            let socket = match sys::accept(&self.listener) {
+                Ok(socket) => socket,
+                Err(error) => {
+                    if error.kind() != ErrorKind::WouldBlock {
+                        // The caller still waits, and the next attempt would fail as well.
+                        context.watched.ignore(self.listener.as_fd());
+                        self.deaf_until = Some(self.now + DEAF);
+                    }
+                    return;
+                }
             };
             let peer = sys::peer(socket.as_fd());
             let Some(peer) = peer
@@ -53,13 +78,13 @@ impl Ranks {
                 number: self.number,
                 socket,
                 pid: peer.pid,
-                stage: Stage::Open,
+                stage: Stage::Open(self.now + CALL),
             });
         }
     }
 
     /// Reads the messages of callers and of released standbys.
-    pub(super) fn hear_callers(&mut self, context: &Context<'_>) {
+    pub(super) fn hear_callers(&mut self) {
         for at in 0..self.callers.len() {
             self.hear_release(at);
             for _ in 0..AT_ONCE {
@@ -70,75 +95,102 @@ impl Ranks {
                         break;
                     }
                     Heard::Message(text, streams) => match self.callers[at].stage {
-                        Stage::Open => self.take_call(at, &text, &streams, context),
+                        Stage::Open(_) => self.take_call(at, &text, streams),
                         Stage::Running { pid, leads, .. } => {
                             if let Some(signal) = wire::parse_signal(&text) {
+                                let group = leads && TO_GROUPS.contains(&signal);
                                 // It is not reaped, so the PID is its own.
-                                let _ = sys::kill(if leads { -pid } else { pid }, signal);
+                                let _ = sys::kill(if group { -pid } else { pid }, signal);
                             }
                         }
-                        Stage::Releasing(_) | Stage::Refused(_) | Stage::Over => {}
+                        Stage::Called(_) | Stage::Releasing(_) | Stage::Refused(_) | Stage::Over => {}
                     },
                 }
             }
         }
     }
 
-    /// Reads whether the released standby of a caller has confirmed.
-    fn hear_release(&mut self, at: usize) {
-        let caller = &mut self.callers[at];
-        let Stage::Releasing(release) = &mut caller.stage else {
-            return;
-        };
-        release.process.listen();
-        if release.process.state != State::Confirmed {
-            if release.process.closed {
-                // It has ended, or sends no more messages.
-                release.process.kill();
-            }
-            return;
-        }
-        let (kind, ahead) = (release.kind, release.ahead);
-        let list = release.list.take();
-        caller.stage = Stage::Running {
-            kind,
-            pid: release.process.pid,
-            leads: release.leads,
-            _list: list,
-        };
-        // If this cannot be sent, the caller has hung up.
-        caller.say(Answer::Started, None);
-        self.kinds.served(kind);
-        self.started(kind, Source::Standby, ahead);
-    }
-
     /// A caller has ended, or gives its rank up: the rank ends too.
     fn hang_up(&mut self, at: usize) {
         match std::mem::replace(&mut self.callers[at].stage, Stage::Over) {
             Stage::Releasing(release) => {
-                let _ = sys::kill(release.process.pid, libc::SIGKILL);
+                release.process.kill();
+                self.dying.push(release.process.pid);
             }
             Stage::Running { kind, pid, leads, .. } => {
                 let _ = sys::kill(if leads { -pid } else { pid }, libc::SIGKILL);
+                self.dying.push(pid);
                 self.kinds.ended(kind, self.warmed.is_some());
             }
-            Stage::Open | Stage::Refused(_) | Stage::Over => {}
+            Stage::Open(_) | Stage::Called(_) | Stage::Refused(_) | Stage::Over => {}
         }
     }
 
-    /// Answers a call: by the release of a standby, or by letting the caller run the program
-    /// itself.
-    fn take_call(&mut self, at: usize, text: &[u8], streams: &[OwnedFd], context: &Context<'_>) {
-        let call = Call::decode(text).filter(|_| streams.len() == 3 && context.running);
-        let Some((kind, call)) = call.and_then(|call| Some((self.kind_of(&call)?, call))) else {
-            self.callers[at].say(Answer::Cold, None);
-            self.callers[at].stage = Stage::Over;
+    /// Closes the connections of callers that do not send their call.
+    pub(super) fn hang_up_on_silent(&mut self) {
+        for caller in &mut self.callers {
+            if matches!(caller.stage, Stage::Open(by) if by <= self.now) {
+                caller.stage = Stage::Over;
+            }
+        }
+    }
+
+    /// Keeps a call until it is answered.
+    fn take_call(&mut self, at: usize, text: &[u8], streams: Vec<OwnedFd>) {
+        match Call::decode(text).filter(|_| streams.len() == 3) {
+            Some(call) => self.callers[at].stage = Stage::Called(Box::new(Called { call, streams })),
+            None => self.callers[at].dismiss(),
+        }
+    }
+
+    /// Answers calls, unless a rank whose caller has gone is still dying: without the agent, a
+    /// launcher would have waited for its end before it starts the next one.
+    pub(super) fn answer_calls(&mut self, context: &Context<'_>) {
+        if !self.dying.is_empty() {
+            return;
+        }
+        for at in 0..self.callers.len() {
+            match std::mem::replace(&mut self.callers[at].stage, Stage::Over) {
+                Stage::Called(called) => self.answer_call(at, &called, context),
+                other => self.callers[at].stage = other,
+            }
+        }
+    }
+
+    /// Answers by the release of a standby, or by letting the caller run the program itself.
+    fn answer_call(&mut self, at: usize, called: &Called, context: &Context<'_>) {
+        let kind = if context.running && self.is_alike(at, &called.call) {
+            self.kind_of(&called.call)
+        } else {
+            None
+        };
+        let Some(kind) = kind else {
+            self.callers[at].dismiss();
             return;
         };
-        self.callers[at].stage = match self.release(at, kind, &call, streams) {
+        self.callers[at].stage = match self.release(at, kind, &called.call, &called.streams) {
             Some(release) => Stage::Releasing(Box::new(release)),
             None => Stage::Refused(kind),
         };
+    }
+
+    /// True if a caller has inherited the same as the agent, and so as its standbys. Both are read
+    /// at each call, since the CPUs of a container may change.
+    fn is_alike(&mut self, at: usize, call: &Call) -> bool {
+        let own = Inherited::own();
+        // It waits for the answer, so the PID is still its own.
+        let theirs = Inherited::of(self.callers[at].pid);
+        let (Some(own), Some(theirs)) = (own, theirs) else {
+            return false;
+        };
+        let told =
+            || (call.unseen != inherited::unseen()).then_some("personality, I/O priority or NUMA policy");
+        let other = own.difference(&theirs).or_else(told);
+        if let Some(what) = other {
+            let than = "than the container's first process";
+            self.explain(format!("a rank has inherited another value of {what} {than}"));
+        }
+        other.is_none()
     }
 
     /// Returns `None` if such ranks can have no standbys.
@@ -151,63 +203,6 @@ impl Ranks {
             folder: call.folder.clone(),
         };
         self.kinds.admit(&program, &call.environment).ok()?
-    }
-
-    /// Releases a ready standby as the rank that was called for.
-    fn release(&mut self, at: usize, kind: u32, call: &Call, streams: &[OwnedFd]) -> Option<Release> {
-        let caller = &self.callers[at];
-        let folder = |pid: i32| {
-            let found = fs::metadata(format!("/proc/{pid}/cwd")).ok()?;
-            Some((found.dev(), found.ino()))
-        };
-        let theirs = folder(caller.pid)?;
-        if call.inherited != self.inherited || !caller.is_there() {
-            return None;
-        }
-        // Prefer the standby that still adds to the list of its kind.
-        let found = self
-            .waiting
-            .iter()
-            .enumerate()
-            .filter(|(_, waiting)| waiting.process.importing().is_none())
-            .filter(|(_, waiting)| waiting.kind == kind && folder(waiting.process.pid) == Some(theirs))
-            .filter_map(|(at, waiting)| match waiting.process.state {
-                State::Ready(ready) => Some((waiting.list.is_some(), at, ready.ahead)),
-                _ => None,
-            })
-            .min();
-        let (_, found, ahead) = found?;
-        let mut waiting = self.waiting.swap_remove(found);
-        let umask = OsString::from(format!("=umask{}", call.umask));
-        let mut changes: Vec<(&OsStr, Option<&OsStr>)> = vec![(&umask, None)];
-        changes.extend(wire::changes(&waiting.environment, &call.environment));
-        let streams: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
-        if !waiting.process.release_with(changes, &streams) {
-            // Its end of the socket is closed, or the message is too long: it ends, or the agent
-            // ends it.
-            waiting.process.kill();
-            return None;
-        }
-        Some(Release {
-            kind,
-            process: waiting.process,
-            leads: call.leads,
-            list: waiting.list,
-            ahead,
-            by: Some(self.now + CONFIRM),
-        })
-    }
-
-    /// Kills released standbys that do not confirm.
-    pub(super) fn press(&mut self) {
-        for caller in &mut self.callers {
-            if let Stage::Releasing(release) = &mut caller.stage
-                && release.by.is_some_and(|by| by <= self.now)
-            {
-                release.by = None;
-                let _ = sys::kill(release.process.pid, libc::SIGKILL);
-            }
-        }
     }
 
     /// Lets callers without a standby run the program themselves.
@@ -265,46 +260,13 @@ impl Ranks {
             }
         }
     }
-
-    /// A child of the agent has been reaped. True if it was a rank.
-    pub(super) fn rank_reaped(&mut self, pid: i32, exit: Exit) -> bool {
-        for at in 0..self.callers.len() {
-            // Its last messages may not have been read yet.
-            if let Stage::Releasing(release) = &mut self.callers[at].stage
-                && release.process.pid == pid
-            {
-                release.process.hear_out();
-                self.hear_release(at);
-            }
-            let caller = &mut self.callers[at];
-            match &mut caller.stage {
-                Stage::Releasing(release) if release.process.pid == pid => {
-                    self.reason = release.process.cause(is_sent(exit)).map_or_else(
-                        || "the standby of a rank ended when it was released".to_owned(),
-                        Fault::told,
-                    );
-                    caller.stage = Stage::Refused(release.kind);
-                    return true;
-                }
-                Stage::Running { kind, pid: rank, .. } if *rank == pid => {
-                    let kind = *kind;
-                    caller.say(Answer::Ended(exit), None);
-                    caller.stage = Stage::Over;
-                    self.kinds.ended(kind, self.warmed.is_some());
-                    return true;
-                }
-                _ => {}
-            }
-        }
-        false
-    }
 }
 
 impl Caller {
     fn hear(&self) -> Heard {
         let longest = match self.stage {
             Stage::Over => return Heard::Nothing,
-            Stage::Open => MAX_MESSAGE,
+            Stage::Open(_) => MAX_MESSAGE,
             _ => MAX_SIGNAL,
         };
         let mut text = vec![0; longest];
@@ -323,13 +285,19 @@ impl Caller {
 
     /// True if the caller has not hung up. It sends nothing while it waits for the answer to its
     /// call.
-    fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         let heard = sys::receive(self.socket.as_fd(), &mut [0]);
         heard.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
+    /// Lets the caller run the program itself. The program does not count as a rank.
+    fn dismiss(&mut self) {
+        self.say(Answer::Cold, None);
+        self.stage = Stage::Over;
+    }
+
     /// Returns false if the message cannot be sent.
-    fn say(&self, answer: Answer, list: Option<BorrowedFd<'_>>) -> bool {
+    pub(super) fn say(&self, answer: Answer, list: Option<BorrowedFd<'_>>) -> bool {
         let text = answer.encode();
         sys::send(self.socket.as_fd(), text.as_bytes(), list.as_slice()).is_ok()
     }

@@ -2,7 +2,7 @@
 
 use super::process::{Fault, State};
 use super::program::Program;
-use super::{ENDED, MAX_SKIP, Standbys, is_sent};
+use super::{ENDED, Standbys, is_sent};
 use crate::target::Exit;
 
 /// The role of a reaped process.
@@ -14,6 +14,14 @@ pub(crate) enum Ended {
     Refused,
     /// The worker, which began as a standby, and ended before its confirmation was read.
     Confirmed,
+}
+
+/// How one has ended, for people.
+pub(super) fn told(which: &str, exit: Exit, when: &str) -> String {
+    match exit {
+        Exit::Code(code) => format!("{which} ended with code {code}{when}"),
+        Exit::Signal(signal) => format!("{which} was killed by signal {signal}{when}"),
+    }
 }
 
 impl Standbys {
@@ -35,7 +43,7 @@ impl Standbys {
         match process.cause(is_sent(exit)) {
             Some(fault) => {
                 if let Fault::Module { name, .. } = &fault {
-                    self.leave_out(name.clone());
+                    self.leave_out(name);
                 }
                 self.reason = fault.told();
             }
@@ -51,10 +59,7 @@ impl Standbys {
                 if before_parking && !is_sent(exit) {
                     self.has_not_parked();
                 }
-                self.reason = match exit {
-                    Exit::Code(code) => format!("the standby ended with code {code}{when}"),
-                    Exit::Signal(signal) => format!("the standby was killed by signal {signal}{when}"),
-                };
+                self.reason = told("the standby", exit, when);
             }
         }
         if self.reason != ENDED {
@@ -70,13 +75,13 @@ impl Standbys {
     /// A standby has ended by itself without parking.
     pub(super) fn has_not_parked(&mut self) {
         let program = self.way.program_mut();
-        self.hopeless |= program.is_some_and(Program::has_failed);
+        self.hopeless |= program.is_some_and(Program::count_failure);
     }
 
     /// The next standbys do not import this module ahead.
-    fn leave_out(&mut self, name: String) {
-        let in_vain = self.skip.contains(&name) || name.is_empty() || name.contains([',', ';']);
-        self.hopeless |= in_vain || self.skip.len() >= MAX_SKIP;
-        self.skip.push(name);
+    fn leave_out(&mut self, name: &str) {
+        // There is one at a time, which knows them all.
+        let told = self.skip.len();
+        self.hopeless |= !self.skip.add(name, told);
     }
 }

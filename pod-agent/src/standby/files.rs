@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::skip::Skip;
 use crate::sys;
 
 /// Modules that Python imports by these names.
@@ -44,7 +45,7 @@ pub(super) enum Mode<'a> {
     /// It notes the imports.
     Run,
     /// It imports ahead, and waits for a message on this descriptor. It leaves these modules out.
-    Wait { socket: i32, skip: &'a [String] },
+    Wait { socket: i32, skip: &'a Skip },
 }
 
 /// The folder with the hook.
@@ -66,6 +67,19 @@ impl List {
     pub(super) fn is_begun(&self) -> bool {
         let mut form = [0; FORM.len()];
         self.0.read_exact_at(&mut form, 0).is_ok() && form == FORM
+    }
+
+    /// Forgets that the hook has run, since another worker begins. The hook writes that again.
+    pub(super) fn forget(&self) {
+        if self.is_begun() {
+            // If that fails, the last worker counts as this one.
+            let _ = self.0.write_all_at(&[0; FORM.len()], 0);
+        }
+    }
+
+    /// Notes that the hook has run, in a process that has another list.
+    pub(super) fn begin(&self) {
+        let _ = self.0.write_all_at(&FORM, 0);
     }
 
     /// Another list with the same modules.
@@ -165,7 +179,7 @@ pub(super) fn variables(
     }
     let (mode, socket, skip) = match mode {
         Mode::Run => ("run", -1, String::new()),
-        Mode::Wait { socket, skip } => ("wait", socket, skip.join(",")),
+        Mode::Wait { socket, skip } => ("wait", socket, skip.joined()),
     };
     let had = u8::from(before.is_some());
     let hook = format!("1;{mode};{list};{socket};{had};{skip}");
@@ -198,6 +212,10 @@ mod tests {
         assert!(!list.is_begun());
         list.0.write_all_at(b"LSK1\x02\0\0\0x\n", 0).unwrap();
         assert!(list.is_begun());
+        list.forget();
+        assert!(!list.is_begun());
+        list.begin();
+        assert_eq!(list.read().unwrap(), b"LSK1\x02\0\0\0x\n");
     }
 
     #[test]
@@ -225,7 +243,8 @@ mod tests {
         longer.push(":/a:/b");
         let [(_, path), (_, text)] = folder.variables(Mode::Run, &list, Some(OsStr::new("/a:/b")));
         assert_eq!((path, text), (longer, format!("1;run;{fd};-1;1;").into()));
-        let skip = ["x".to_owned(), "y.z".to_owned()];
+        let mut skip = Skip::default();
+        assert!(skip.add("x", 0) && skip.add("y.z", 1));
         let wait = Mode::Wait {
             socket: 7,
             skip: &skip,

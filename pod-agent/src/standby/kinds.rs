@@ -7,9 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::MAX_SKIP;
 use super::files::List;
-use super::process::Fault;
+use super::skip::Skip;
 use super::wire::Environment;
 
 /// Most kinds that are known at once.
@@ -17,7 +16,7 @@ const MAX_KINDS: usize = 16;
 /// Most ranks, and most standbys of ranks.
 pub(super) const MAX_RANKS: usize = 64;
 /// Bounds of the wait before the next standby of a kind, if one after the other ends.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
+const RANK_AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
 /// Variables that each rank has for itself: beginnings of names, and whole names. Its standby is
 /// started without them.
 const OWN_PREFIXES: [&str; 2] = ["MASTER_", "TORCHELASTIC_"];
@@ -46,7 +45,7 @@ pub(super) struct Kind {
     /// The modules that its ranks have imported.
     pub(super) list: List,
     /// Modules that are not imported ahead.
-    pub(super) skip: Vec<String>,
+    pub(super) skip: Skip,
     /// Memory of the last standby that was ready, in KiB.
     pub(super) size_kib: Option<u64>,
     /// The rank that notes its imports now. Only one does so at a time.
@@ -74,6 +73,7 @@ impl Kinds {
     pub(super) fn begin(&mut self) {
         for kind in &mut self.known {
             (kind.running, kind.most, kind.learner) = (0, 0, None);
+            kind.list.forget();
         }
     }
 
@@ -104,7 +104,7 @@ impl Kinds {
             program: program.clone(),
             environment: shared(),
             list: List::new()?,
-            skip: Vec::new(),
+            skip: Skip::default(),
             size_kib: None,
             learner: None,
             running: 0,
@@ -137,15 +137,22 @@ impl Kinds {
         }
     }
 
-    /// A standby of this kind has ended before it was released. `fault` says why, if that is known.
-    pub(super) fn failed(&mut self, id: u32, now: Duration, fault: Option<&Fault>) {
-        let Some(kind) = self.get(id) else { return };
-        kind.again = (kind.again * 2).clamp(AGAIN.0, AGAIN.1);
-        kind.at = now + kind.again;
-        if let Some(Fault::Module { name, .. }) = fault {
-            kind.hopeless |=
-                kind.skip.len() >= MAX_SKIP || kind.skip.contains(name) || name.contains([',', ';']);
-            kind.skip.push(name.clone());
+    /// A standby of this kind has not become a rank. If several end during one wait, that is as if
+    /// one did: they often have the same reason.
+    pub(super) fn failed(&mut self, id: u32, now: Duration) {
+        if let Some(kind) = self.get(id)
+            && kind.at <= now
+        {
+            kind.again = (kind.again * 2).clamp(RANK_AGAIN.0, RANK_AGAIN.1);
+            kind.at = now + kind.again;
+        }
+    }
+
+    /// The next standbys of this kind do not import this module ahead, since one has ended because
+    /// of it. `skipped` is the number of modules that this one was to leave out.
+    pub(super) fn leave_out(&mut self, id: u32, name: &str, skipped: usize) {
+        if let Some(kind) = self.get(id) {
+            kind.hopeless |= !kind.skip.add(name, skipped);
         }
     }
 
@@ -153,6 +160,8 @@ impl Kinds {
     pub(super) fn served(&mut self, id: u32) {
         if let Some(kind) = self.get(id) {
             kind.again = Duration::ZERO;
+            // It may have a list of its own.
+            kind.list.begin();
         }
     }
 
@@ -247,7 +256,10 @@ mod tests {
         assert_eq!(kinds.next(|_| 2), None);
         kinds.begin();
         assert_eq!(kinds.next(|_| 0), None);
+        assert!(!kinds.get(two).unwrap().list.is_begun());
         kinds.started(two);
+        kinds.served(two);
+        assert!(kinds.get(two).unwrap().list.is_begun());
         kinds.forget();
         assert_eq!(kinds.wanted(one), 0);
         assert_ne!(admit(&mut kinds, "a"), one);
@@ -294,30 +306,29 @@ mod tests {
         let mut kinds = Kinds::default();
         let id = admit(&mut kinds, "a");
         kinds.started(id);
-        let mut waits = Vec::new();
+        let (mut waits, mut now) = (Vec::new(), NOW);
         for _ in 0..7 {
-            kinds.failed(id, NOW, None);
-            waits.push((kinds.next(|_| 0).unwrap().0 - NOW).as_secs());
+            // All that end at once count as one.
+            kinds.failed(id, now);
+            kinds.failed(id, now);
+            let (next, _) = kinds.next(|_| 0).unwrap();
+            waits.push((next - now).as_secs());
+            now = next;
         }
         assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);
         kinds.served(id);
-        kinds.failed(id, NOW, None);
-        assert_eq!(kinds.next(|_| 0), Some((NOW + AGAIN.0, id)));
+        kinds.failed(id, now);
+        assert_eq!(kinds.next(|_| 0), Some((now + RANK_AGAIN.0, id)));
     }
 
     #[test]
-    fn a_module_that_fails_twice_leaves_no_hope() {
+    fn a_module_that_fails_although_it_was_left_out_leaves_no_hope() {
         let mut kinds = Kinds::default();
         let id = admit(&mut kinds, "a");
         kinds.started(id);
-        let fault = Fault::Module {
-            name: "bad".to_owned(),
-            why: "it ends".to_owned(),
-        };
-        kinds.failed(id, NOW, Some(&fault));
-        assert_eq!(kinds.get(id).unwrap().skip, ["bad"]);
+        kinds.leave_out(id, "bad", 0);
         assert!(kinds.next(|_| 0).is_some());
-        kinds.failed(id, NOW, Some(&fault));
+        kinds.leave_out(id, "bad", 1);
         assert_eq!(kinds.next(|_| 0), None);
     }
 }

@@ -35,6 +35,12 @@ impl Log {
         }
     }
 
+    /// The reasons that were written.
+    #[cfg(test)]
+    pub(super) fn said(&self) -> &[String] {
+        &self.failures
+    }
+
     /// Each reason is written once.
     fn line(&mut self, reason: &str) -> Option<String> {
         if self.failures.len() >= MAX_FAILURES || self.failures.iter().any(|said| said == reason) {

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use super::family::Usage;
 use super::memory::SHORT;
-use super::{LONGEST_IMPORT, LOOK, Standbys};
+use super::{LOOK, Standbys};
 
 impl Standbys {
     /// Ends the waiting standbys if the container's memory is short, an import does not end, or the
@@ -18,34 +19,20 @@ impl Standbys {
             .as_ref()
             .is_some_and(|ranks| ranks.spared().next().is_some());
         self.look_at = (self.process.is_some() || ranks).then_some(now + LOOK);
-        self.look_at_import(now);
+        if let Some(process) = &mut self.process {
+            process.look_at_import(now);
+        }
         self.look_at_parking(now);
         if let Some(ranks) = &mut self.ranks {
-            ranks.look(&self.memory);
+            ranks.look(&self.memory, now);
         }
         let Some(process) = self.waiting() else { return };
-        if let Some(size) = self.memory.is_short_beside(process.pid) {
+        let size = Usage::of(process.pid).memory_kib;
+        if self.memory.is_short_beside(size) {
             process.kill();
             SHORT.clone_into(&mut self.reason);
             // A standby that still imported would have needed more.
-            self.size_kib = self.size_kib.max(Some(2 * size));
-        }
-    }
-
-    fn look_at_import(&mut self, now: Duration) {
-        let Some(process) = &mut self.process else { return };
-        let Some(name) = process.importing() else {
-            self.importing = None;
-            return;
-        };
-        let since = match &self.importing {
-            Some((before, since)) if before == name => *since,
-            _ => now,
-        };
-        self.importing = Some((name.to_owned(), since));
-        if now >= since + LONGEST_IMPORT {
-            process.give_up_import();
-            process.kill();
+            self.size_kib = self.size_kib.max(Some(size.saturating_mul(2)));
         }
     }
 

@@ -3,8 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
 
@@ -45,6 +44,8 @@ impl Standbys {
     /// Says why no standby can be started now.
     pub(super) fn may_warm(&self, worker: Option<i32>) -> Result<(), String> {
         // An interpreter that does not load the hook would run the program at once.
+        let path = env::var_os("PATH").unwrap_or_default();
+        command::recognise(&self.command, &path).map_err(|error| error.to_string())?;
         if !self.way.hook().is_some_and(|(_, list)| list.is_begun()) {
             return Err("the program has not loaded the hook for standbys".to_owned());
         }
@@ -74,12 +75,7 @@ impl Standbys {
             .args(args)
             .envs(folder.variables(mode, list, before.as_deref()))
             .env_remove(worker::HEARTBEAT);
-        sys::hand_over(&mut command, mask, false);
-        for fd in [list.fd(), theirs.as_raw_fd()] {
-            sys::keep_open(&mut command, fd);
-        }
-        watched.watch(ours.as_fd())?;
-        let child = command.process_group(0).spawn()?;
-        Ok(Process::new(child.id().cast_signed(), ours))
+        let kept = [list.fd(), theirs.as_raw_fd()];
+        Process::spawn(command, mask, &kept, ours, watched)
     }
 }

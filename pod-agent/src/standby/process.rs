@@ -1,15 +1,18 @@
 //! One process that waits, or is about to: its socket and its messages.
 
 use std::ffi::OsStr;
-use std::io::ErrorKind;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, ErrorKind};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 use super::family::Usage;
 use super::reason;
-use crate::sys;
+use crate::sys::{self, Mask, Watched};
 
 /// Longest message of a standby that is read, in bytes.
 const MAX_MESSAGE: usize = 1024;
@@ -20,6 +23,9 @@ const AT_ONCE: usize = 64;
 /// Most messages that are read from a process that has ended: more than the kernel keeps for one
 /// socket. Processes that it left behind could keep sending.
 const TO_THE_END: usize = 4096;
+
+/// How long the import of one module may take.
+pub(super) const LONGEST_IMPORT: Duration = Duration::from_secs(900);
 
 /// A process that imports ahead, or runs up to its call `park()`, or waits to go on.
 #[derive(Debug)]
@@ -33,6 +39,8 @@ pub(super) struct Process {
     pub(super) parks: bool,
     /// The module that it imports now. If the process ends, this module is the cause.
     importing: Option<String>,
+    /// The module that it imported at the last check, and since when.
+    looked_at: Option<(String, Duration)>,
     /// Why it is of no use, if it has reported that.
     fault: Option<Fault>,
 }
@@ -93,16 +101,37 @@ impl Process {
             closed: false,
             parks: false,
             importing: None,
+            looked_at: None,
             fault: None,
         }
     }
 
+    /// Starts a standby in a process group of its own. It inherits these descriptors, among them
+    /// the other end of `ours`.
+    pub(super) fn spawn(
+        mut command: Command,
+        mask: Mask,
+        kept: &[RawFd],
+        ours: UnixDatagram,
+        watched: &Watched,
+    ) -> io::Result<Self> {
+        sys::hand_over(&mut command, mask, false);
+        for fd in kept {
+            sys::keep_open(&mut command, *fd);
+        }
+        watched.watch(ours.as_fd())?;
+        let child = command.process_group(0).spawn()?;
+        Ok(Self::new(child.id().cast_signed(), ours))
+    }
+
     /// A standby whose program calls `park()`.
     pub(super) fn parking(pid: i32, socket: UnixDatagram) -> Self {
-        Self {
-            parks: true,
-            ..Self::new(pid, socket)
-        }
+        Self::new(pid, socket).that_parks()
+    }
+
+    /// The same process, whose program calls `park()`.
+    pub(super) fn that_parks(self) -> Self {
+        Self { parks: true, ..self }
     }
 
     /// Reads its messages. The agent believes a standby only about itself, since it is a process of
@@ -111,10 +140,19 @@ impl Process {
         self.read(AT_ONCE);
     }
 
-    /// Reads all of its messages, once it has been reaped. The last one shows whether it had gone
-    /// on.
+    /// Reads all of its messages, once it has been reaped or can send no more. The last one shows
+    /// whether it has gone on.
     pub(super) fn hear_out(&mut self) {
         self.read(TO_THE_END);
+    }
+
+    /// Reads its last messages before it is given up. From here on it cannot confirm that it goes
+    /// on, and ends itself when it tries. True if it has confirmed before.
+    pub(super) fn close_ears(&mut self) -> bool {
+        // That fails only if the other end is closed: then it can say nothing either.
+        let _ = self.socket.shutdown(Shutdown::Read);
+        self.hear_out();
+        self.state == State::Confirmed
     }
 
     fn read(&mut self, most: usize) {
@@ -140,7 +178,7 @@ impl Process {
                 Err(_) => return,
             };
             let message = if self.parks {
-                parse_parking(&text[..length], self.pid)
+                parse_parking(&text[..length], self.pid, &self.state)
             } else {
                 parse(&text[..length])
             };
@@ -195,10 +233,24 @@ impl Process {
         self.importing.as_deref().filter(|_| waits)
     }
 
-    /// Records the module that it imports as the cause.
-    pub(super) fn give_up_import(&mut self) {
+    /// Ends it, and records the module that it imports as the cause, if that takes too long.
+    pub(super) fn look_at_import(&mut self, now: Duration) {
+        let Some(name) = self.importing().map(str::to_owned) else {
+            self.looked_at = None;
+            return;
+        };
+        let since = match &self.looked_at {
+            Some((before, since)) if *before == name => *since,
+            _ => now,
+        };
+        if now < since + LONGEST_IMPORT {
+            self.looked_at = Some((name, since));
+            return;
+        }
         let why = "its import does not end".to_owned();
-        self.fault = self.importing.take().map(|name| Fault::Module { name, why });
+        self.fault = Some(Fault::Module { name, why });
+        self.importing = None;
+        self.kill();
     }
 
     /// Ends it and what it has started in its process group. It is not reaped yet.
@@ -223,10 +275,11 @@ impl Process {
     }
 }
 
-/// A message of a program. Its usage is measured here, since it may be any program.
-fn parse_parking(message: &[u8], pid: i32) -> Option<Message> {
+/// A message of a program. Its usage is measured here, since it may be any program, and only once,
+/// since it may send the same again and again.
+fn parse_parking(message: &[u8], pid: i32, state: &State) -> Option<Message> {
     match message {
-        b"ready" => {
+        b"ready" if *state == State::Warming => {
             let used = Usage::of(pid);
             Some(Message::Ready(Ready {
                 modules: 0,
@@ -268,122 +321,4 @@ fn parse(message: &[u8]) -> Option<Message> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn process() -> (Process, UnixDatagram) {
-        let (ours, theirs) = sys::pair().unwrap();
-        // No process has this PID.
-        (Process::new(i32::MAX, ours), UnixDatagram::from(theirs))
-    }
-
-    #[test]
-    fn what_it_says_is_read_in_order() {
-        let (mut standby, other) = process();
-        other.send(b"importing torch").unwrap();
-        other.send(b"ready 12 2048 1500").unwrap();
-        standby.listen();
-        let ready = Ready {
-            modules: 12,
-            memory_kib: 2048,
-            ahead: Duration::from_millis(1500),
-        };
-        assert_eq!(standby.state, State::Ready(ready));
-        assert_eq!(standby.cause(false), None);
-        other.send(b"started").unwrap();
-        standby.listen();
-        assert_eq!(standby.state, State::Ready(ready), "only a release is confirmed");
-    }
-
-    #[test]
-    fn a_program_says_no_numbers() {
-        let (ours, theirs) = sys::pair().unwrap();
-        let mut standby = Process::parking(std::process::id().cast_signed(), ours);
-        let other = UnixDatagram::from(theirs);
-        for odd in ["importing torch", "refused x", "ready 12 2048 1500", "started"] {
-            other.send(odd.as_bytes()).unwrap();
-        }
-        standby.listen();
-        assert_eq!(standby.state, State::Warming);
-        assert_eq!(standby.importing(), None);
-        assert_eq!(standby.cause(false), None);
-        other.send(b"ready").unwrap();
-        standby.listen();
-        let State::Ready(ready) = standby.state else {
-            panic!("not ready")
-        };
-        assert!(ready.memory_kib > 100 && ready.modules == 0, "{ready:?}");
-        assert!(standby.release([]));
-        other.send(b"started").unwrap();
-        standby.listen();
-        assert_eq!(standby.state, State::Confirmed);
-    }
-
-    #[test]
-    fn a_release_is_one_message_with_the_changes() {
-        let (mut standby, other) = process();
-        let changes = [("A", Some("1=2")), ("B", None)];
-        let changes = changes.map(|(name, value)| (OsStr::new(name), value.map(OsStr::new)));
-        assert!(standby.release(changes));
-        let mut text = [0; 64];
-        let length = other.recv(&mut text).unwrap();
-        assert_eq!(&text[..length], b"start\0A=1=2\0B");
-        other.send(b"started").unwrap();
-        standby.listen();
-        assert_eq!(standby.state, State::Confirmed);
-        drop(other);
-        assert!(!standby.release([]));
-    }
-
-    #[test]
-    fn the_module_that_it_ended_with_is_the_culprit() {
-        let (mut standby, other) = process();
-        other.send(b"importing bad").unwrap();
-        standby.listen();
-        let Some(Fault::Module { name, .. }) = standby.cause(false) else {
-            panic!("no culprit");
-        };
-        assert_eq!(name, "bad");
-        other.send(b"importing innocent").unwrap();
-        standby.listen();
-        assert_eq!(standby.cause(true), None, "it was killed by another process");
-        other.send(b"spoiled web it listens on a port").unwrap();
-        standby.listen();
-        let fault = Fault::Module {
-            name: "web".to_owned(),
-            why: "it listens on a port".to_owned(),
-        };
-        assert_eq!(standby.cause(true), Some(fault));
-    }
-
-    #[test]
-    fn all_that_one_has_said_counts_once_it_has_ended() {
-        let (mut standby, other) = process();
-        assert!(standby.release([]));
-        for _ in 0..5 {
-            other.send(b"importing more").unwrap();
-        }
-        other.send(b"started").unwrap();
-        // The release is unread, which the kernel reports as an error.
-        drop(other);
-        standby.hear_out();
-        assert!(standby.closed);
-        assert_eq!(standby.state, State::Confirmed);
-    }
-
-    #[test]
-    fn odd_messages_are_bounded_or_ignored() {
-        for odd in ["", "what", "ready", "ready a b c", "ready 1 2 99999999999"] {
-            assert_eq!(parse(odd.as_bytes()), None, "{odd}");
-        }
-        assert_eq!(
-            parse(b"refused \x1b[2J\xff"),
-            Some(Message::Fault(Fault::Other("the hook: [2J\u{fffd}".to_owned())))
-        );
-        let long = format!("importing {}", "\u{e9}".repeat(400));
-        let Some(Message::Importing(name)) = parse(long.as_bytes()) else {
-            panic!("not read");
-        };
-        assert!(name.len() <= MAX_REASON);
-    }
-}
+mod tests;

@@ -18,7 +18,6 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -127,15 +126,12 @@ impl Program {
         command
             .args(args)
             .env_remove(worker::HEARTBEAT)
-            .env_remove(worker::ATTEMPT)
-            .process_group(0);
-        sys::hand_over(&mut command, mask, false);
+            .env_remove(worker::ATTEMPT);
         give(&mut command, &theirs);
-        watched.watch(ours.as_fd())?;
-        let pid = command.spawn()?.id().cast_signed();
-        self.score = family::expose(pid);
+        let standby = Process::spawn(command, mask, &[], ours, watched)?;
+        self.score = family::expose(standby.pid);
         self.since = now;
-        Ok(Process::parking(pid, ours))
+        Ok(standby.that_parks())
     }
 
     /// The time limit of the standby to park, if it has exceeded that.
@@ -145,12 +141,12 @@ impl Program {
     }
 
     /// A standby waits.
-    pub(super) fn is_ready(&mut self) {
+    pub(super) fn standby_waits(&mut self) {
         self.failures = 0;
     }
 
     /// Records that a standby has not parked. Returns true if no more should be started.
-    pub(super) fn has_failed(&mut self) -> bool {
+    pub(super) fn count_failure(&mut self) -> bool {
         self.failures += 1;
         self.failures >= MOST_FAILURES
     }
@@ -162,7 +158,7 @@ impl Program {
     }
 
     /// The standby has been told to go on as the worker.
-    pub(super) fn is_released(&mut self) {
+    pub(super) fn standby_goes_on(&mut self) {
         self.has_parked = true;
     }
 }

@@ -9,7 +9,7 @@
 //! It promises:
 //! - A call is answered by one release at most. If a standby was released for it, the caller runs
 //!   the program itself only once that standby has ended without running anything of it.
-//! - If a caller hangs up, its rank is killed.
+//! - If a caller hangs up, its rank is killed. No call is answered before that rank has ended.
 //! - Nothing is released while the worker is being stopped, or for a caller that has gone.
 
 use std::env;
@@ -24,34 +24,41 @@ use std::time::Duration;
 use crate::sys::{self, Watched};
 use crate::target::{Exit, Input, Source, Standbys as Summary};
 
+use super::ENDED;
+use super::ended;
+use super::family::Usage;
 use super::files::{Folder, List, SHIM, SOCKET};
-use super::inherited;
 use super::is_sent;
 use super::kinds::{Kinds, MAX_RANKS};
 use super::log::Log;
 use super::memory::{Memory, SHORT};
 use super::process::{Fault, Process, State};
-use super::wire::Environment;
+use super::wire::{Call, Environment};
 
-/// How long an attempt runs before the kinds that it has not used are dropped.
-const SETTLED: Duration = Duration::from_secs(30);
+/// How long an attempt runs before the kinds that it has not used are dropped. A later first
+/// heartbeat of the worker prolongs it.
+const RANK_SETTLED: Duration = Duration::from_secs(30);
+
 /// The ranks of one worker, and their standbys.
 #[derive(Debug)]
 pub(super) struct Ranks {
     pub(super) listener: UnixListener,
-    /// What the agent, and so its standbys, has inherited.
-    pub(super) inherited: String,
     pub(super) kinds: Kinds,
     pub(super) waiting: Vec<Waiting>,
     pub(super) callers: Vec<Caller>,
     /// Ranks that were started without a standby.
     pub(super) cold: Vec<Cold>,
+    /// Ranks that were killed since their callers had gone, until they are reaped.
+    pub(super) dying: Vec<i32>,
+    /// Until when no calls are taken, since one could not be.
+    pub(super) deaf_until: Option<Duration>,
     /// Number of the last call.
     pub(super) number: u64,
     /// Inputs that the machine has not received yet.
     pub(super) inputs: Vec<Input>,
     /// Why the last standby was of no use.
     pub(super) reason: String,
+    log: Log,
     pub(super) now: Duration,
     /// Since when standbys may be started in this attempt.
     pub(super) warmed: Option<Duration>,
@@ -72,6 +79,18 @@ pub(super) struct Waiting {
     /// as a rank.
     pub(super) list: Option<List>,
     pub(super) since: Duration,
+    /// How many modules it was to leave out.
+    pub(super) skipped: usize,
+    /// The agent ends it, and why is said already.
+    pub(super) ended: bool,
+}
+
+impl Waiting {
+    /// Ends it. It is reaped as all others.
+    pub(super) fn end(&mut self) {
+        self.process.kill();
+        self.ended = true;
+    }
 }
 
 /// A process that stands in for a rank, or is about to become it.
@@ -85,8 +104,10 @@ pub(super) struct Caller {
 
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// It has not sent its call yet.
-    Open,
+    /// It has not sent its call yet. The deadline for that.
+    Open(Duration),
+    /// Its call waits for an answer.
+    Called(Box<Called>),
     Releasing(Box<Release>),
     /// It will become a rank of this kind itself.
     Refused(u32),
@@ -100,6 +121,13 @@ pub(super) enum Stage {
     Over,
 }
 
+/// What a caller wants, and its standard streams.
+#[derive(Debug)]
+pub(super) struct Called {
+    pub(super) call: Call,
+    pub(super) streams: Vec<OwnedFd>,
+}
+
 /// A standby that has been told to go on.
 #[derive(Debug)]
 pub(super) struct Release {
@@ -108,6 +136,8 @@ pub(super) struct Release {
     pub(super) leads: bool,
     pub(super) list: Option<List>,
     pub(super) ahead: Duration,
+    /// How many modules it was to leave out.
+    pub(super) skipped: usize,
     /// Deadline for its confirmation. `None` once it was killed for missing that.
     pub(super) by: Option<Duration>,
 }
@@ -131,6 +161,8 @@ pub(super) struct Context<'a> {
     pub(super) now: Duration,
     /// The worker runs, and is not being stopped.
     pub(super) running: bool,
+    /// Its first heartbeat is not missing.
+    pub(super) beats: bool,
     /// The worker's own standby imports.
     pub(super) busy: bool,
 }
@@ -145,20 +177,21 @@ impl Ranks {
                 _ => {}
             }
         }
-        let inherited = inherited::own().ok_or(io::ErrorKind::Unsupported)?;
         let listener = sys::listen(&socket)?;
         watched.watch(listener.as_fd())?;
         symlink(env::current_exe()?, &shim)?;
         Ok(Self {
             listener,
-            inherited,
             kinds: Kinds::default(),
             waiting: Vec::new(),
             callers: Vec::new(),
             cold: Vec::new(),
+            dying: Vec::new(),
+            deaf_until: None,
             number: 0,
             inputs: Vec::new(),
             reason: String::new(),
+            log: Log::default(),
             now: Duration::ZERO,
             warmed: None,
             settles: None,
@@ -171,8 +204,9 @@ impl Ranks {
         self.kinds.begin();
         self.callers.clear();
         self.cold.clear();
+        self.dying.clear();
         self.warmed = None;
-        self.settles = Some(now + SETTLED);
+        self.settles = Some(now + RANK_SETTLED);
         self.wake = self.settles;
     }
 
@@ -184,22 +218,45 @@ impl Ranks {
     /// Ends the waiting standbys. No more are started in this attempt.
     pub(super) fn end(&mut self) {
         (self.warmed, self.settles) = (None, None);
-        for waiting in &self.waiting {
-            waiting.process.kill();
+        for waiting in &mut self.waiting {
+            waiting.end();
+            ENDED.clone_into(&mut self.reason);
         }
     }
 
-    /// Ends waiting standbys if the container's memory is short, and passes on new imports.
-    pub(super) fn look(&mut self, memory: &Memory) {
+    /// A standby of a kind has not become a rank, because of this fault, or `otherwise`. `skipped`
+    /// is the number of modules that it was to leave out.
+    pub(super) fn failed(&mut self, kind: u32, fault: Option<Fault>, skipped: usize, otherwise: String) {
+        self.kinds.failed(kind, self.now);
+        if let Some(Fault::Module { name, .. }) = &fault {
+            self.kinds.leave_out(kind, name, skipped);
+        }
+        self.explain(fault.map_or(otherwise, Fault::told));
+    }
+
+    /// Reports why a standby is of no use.
+    pub(super) fn explain(&mut self, reason: String) {
+        self.log.failed(&reason);
+        self.reason = reason;
+    }
+
+    /// Ends waiting standbys if the container's memory is short or an import does not end, and
+    /// passes on new imports.
+    pub(super) fn look(&mut self, memory: &Memory, now: Duration) {
         self.renew_lists();
-        for waiting in &self.waiting {
-            if let Some(size) = memory.is_short_beside(waiting.process.pid) {
-                waiting.process.kill();
-                SHORT.clone_into(&mut self.reason);
+        for waiting in &mut self.waiting {
+            waiting.process.look_at_import(now);
+        }
+        for waiting in &mut self.waiting {
+            let size = Usage::of(waiting.process.pid).memory_kib;
+            if !waiting.ended && memory.is_short_beside(size) {
+                waiting.end();
+                self.kinds.failed(waiting.kind, now);
                 if let Some(kind) = self.kinds.get(waiting.kind) {
                     // A standby that still imported would have needed more.
-                    kind.size_kib = kind.size_kib.max(Some(2 * size));
+                    kind.size_kib = kind.size_kib.max(Some(size.saturating_mul(2)));
                 }
+                self.explain(SHORT.to_owned());
                 // This may free enough memory.
                 return;
             }
@@ -211,6 +268,16 @@ impl Ranks {
         self.waiting.iter().map(|waiting| waiting.process.pid)
     }
 
+    /// The rank that a process stands in for; else the process itself.
+    pub(super) fn behind(&self, caller: i32) -> i32 {
+        let mut callers = self.callers.iter().filter(|found| found.pid == caller);
+        let rank = callers.find_map(|found| match found.stage {
+            Stage::Running { pid, .. } => Some(pid),
+            _ => None,
+        });
+        rank.unwrap_or(caller)
+    }
+
     /// When [`Ranks::serve`] is due.
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.wake
@@ -219,25 +286,31 @@ impl Ranks {
     /// Reads calls and the messages of standbys, and starts the next standby if one is due.
     pub(super) fn serve(&mut self, context: &Context<'_>) -> Vec<Input> {
         self.now = context.now;
-        if context.watched.is_ready() {
+        let listens_again = self.deaf_until.is_some_and(|until| until <= self.now);
+        if listens_again || context.watched.is_ready() {
             self.hear_standbys();
             self.accept(context);
-            self.hear_callers(context);
+            self.hear_callers();
             self.look_at_cold();
         }
+        self.answer_calls(context);
+        self.hang_up_on_silent();
         self.press();
         self.answer_refused(context);
         self.callers.retain(|caller| !matches!(caller.stage, Stage::Over));
-        if context.running && self.settles.is_some_and(|at| at <= self.now) {
+        let up = context.running && context.beats;
+        if up && self.settles.is_some_and(|at| at <= self.now) {
             self.settle();
         }
         let next = self.start_next(context);
-        let settles = self.settles.filter(|_| context.running);
-        let confirm = self.callers.iter().filter_map(|caller| match &caller.stage {
+        let settles = self.settles.filter(|_| up);
+        let awaited = self.callers.iter().filter_map(|caller| match &caller.stage {
+            Stage::Open(by) => Some(*by),
             Stage::Releasing(release) => release.by,
             _ => None,
         });
-        self.wake = confirm.chain(next).chain(settles).min();
+        let others = [next, settles, self.deaf_until].into_iter().flatten();
+        self.wake = awaited.chain(others).min();
         std::mem::take(&mut self.inputs)
     }
 
@@ -266,10 +339,10 @@ impl Ranks {
             let mut waiting = self.waiting.swap_remove(at);
             waiting.process.hear_out();
             waiting.process.kill_group();
-            let fault = waiting.process.cause(is_sent(exit));
-            self.kinds.failed(waiting.kind, self.now, fault.as_ref());
-            if self.reason.is_empty() || fault.is_some() {
-                self.reason = fault.map_or_else(|| "the standby of a rank has ended".to_owned(), Fault::told);
+            if !waiting.ended {
+                let fault = waiting.process.cause(is_sent(exit));
+                let otherwise = ended::told("a rank's standby", exit, "");
+                self.failed(waiting.kind, fault, waiting.skipped, otherwise);
             }
             return true;
         }
@@ -291,7 +364,8 @@ impl Ranks {
                 summary.modules = summary.modules.max(ready.modules);
             }
         }
-        if summary.reason.is_empty() && summary.ready < summary.wanted {
+        // No rank is wanted if none was alike.
+        if summary.reason.is_empty() && summary.ready < summary.wanted.max(1) {
             summary.reason.clone_from(&self.reason);
         }
     }
@@ -304,6 +378,9 @@ impl Ranks {
 
     /// True if another call would exceed the limit.
     pub(super) fn is_full(&self) -> bool {
-        self.callers.len() + self.cold.len() >= MAX_RANKS
+        self.callers.len() + self.cold.len() + self.dying.len() >= MAX_RANKS
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 
 use super::*;
 
@@ -10,7 +11,7 @@ const NOBODY: i32 = i32::MAX;
 struct Bench {
     standbys: Standbys,
     now: Duration,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Bench {
@@ -22,7 +23,7 @@ impl Bench {
         Self {
             standbys,
             now: Duration::ZERO,
-            _dir: dir,
+            dir,
         }
     }
 
@@ -52,6 +53,13 @@ impl Bench {
         self.standbys.look(self.now);
     }
 
+    /// Lets the container use so much more memory.
+    fn leave(&self, room_kib: u64) {
+        let write = |name: &str, bytes: u64| std::fs::write(self.dir.path().join(name), bytes.to_string());
+        write("memory.max", room_kib << 10).unwrap();
+        write("memory.current", 0).unwrap();
+    }
+
     fn summary(&mut self) -> Summary {
         match self.standbys.news() {
             Some(Input::Standbys(summary)) => summary,
@@ -61,6 +69,27 @@ impl Bench {
 }
 
 const WAITING: Option<Ended> = Some(Ended::Waiting { hopeless: false });
+
+/// Its status would say that it has started no Python.
+#[test]
+fn a_script_whose_calls_cannot_be_taken_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    // Longer than the address of a socket may be.
+    let place = dir.path().join("x".repeat(120));
+    std::fs::create_dir(&place).unwrap();
+    let wrapper = names::Wrapper {
+        name: "sh".to_owned(),
+        path: OsString::new(),
+    };
+    let way = Way::Wrapper(files::Folder::create(&place).unwrap(), wrapper);
+    let mut standbys = Standbys::by(way, &["sh".into(), "run".into()]);
+    let Some(Input::Standbys(summary)) = standbys.news() else {
+        panic!("no news");
+    };
+    assert_eq!(summary.wanted, 0);
+    let expected = "calls of ranks cannot be taken: ";
+    assert!(summary.reason.starts_with(expected), "{}", summary.reason);
+}
 
 #[test]
 fn a_module_is_to_blame_unless_others_ended_the_standby() {
@@ -72,13 +101,13 @@ fn a_module_is_to_blame_unless_others_ended_the_standby() {
             format!("the standby was killed by signal {signal}")
         );
     }
-    assert_eq!(bench.standbys.skip, [""; 0]);
+    assert_eq!(bench.standbys.skip.len(), 0);
     for (name, exit) in [("bad", Exit::Signal(libc::SIGSEGV)), ("worse", Exit::Code(3))] {
         assert_eq!(bench.ends(&[&format!("importing {name}")], exit), WAITING);
         let reason = format!("module {name} is not imported ahead: it ended while it was imported");
         assert_eq!(bench.summary().reason, reason);
     }
-    assert_eq!(bench.standbys.skip, ["bad", "worse"]);
+    assert_eq!(bench.standbys.skip.joined(), "bad,worse");
     assert_eq!(bench.ends(&[], Exit::Code(120)), WAITING);
     assert_eq!(bench.summary().reason, "the standby ended with code 120");
 }
@@ -89,11 +118,11 @@ fn there_are_no_more_standbys_once_leaving_modules_out_does_not_help() {
     assert_eq!(bench.summary().wanted, 1);
     let blames =
         |bench: &mut Bench, at: usize| bench.ends(&[&format!("spoiled m{at} socket")], Exit::Code(121));
-    for at in 0..MAX_SKIP {
+    for at in 0..64 {
         assert_eq!(blames(&mut bench, at), WAITING, "{at}");
     }
     let hopeless = Some(Ended::Waiting { hopeless: true });
-    assert_eq!(blames(&mut bench, MAX_SKIP), hopeless);
+    assert_eq!(blames(&mut bench, 64), hopeless);
     assert!(!bench.standbys.are_possible());
     let summary = bench.summary();
     assert_eq!((summary.wanted, summary.ready), (0, 0));
@@ -145,6 +174,21 @@ fn a_released_one_that_ends_has_refused_unless_its_last_word_says_otherwise() {
 }
 
 #[test]
+fn one_that_is_given_up_cannot_go_on_any_more() {
+    let mut bench = Bench::new();
+    let theirs = bench.standby(&["ready 1 2048 3"]);
+    bench.standbys.release([]);
+    theirs.send(b"started").unwrap();
+    assert_eq!(bench.standbys.give_up(), Some(Input::Started));
+
+    let theirs = bench.standby(&["ready 1 2048 3"]);
+    bench.standbys.release([]);
+    assert_eq!(bench.standbys.give_up(), None);
+    // It ends by that, as the hook and the library have it.
+    assert!(theirs.send(b"started").is_err());
+}
+
+#[test]
 fn one_that_hears_nothing_any_more_is_not_listened_to() {
     let mut bench = Bench::new();
     let theirs = bench.standby(&["importing x"]);
@@ -160,7 +204,7 @@ fn one_that_hears_nothing_any_more_is_not_listened_to() {
 fn an_import_that_does_not_end_is_given_up() {
     let mut bench = Bench::new();
     let theirs = bench.standby(&["importing one"]);
-    let looks = LONGEST_IMPORT.as_secs() / LOOK.as_secs();
+    let looks = process::LONGEST_IMPORT.as_secs() / LOOK.as_secs();
     for _ in 0..=looks - 1 {
         bench.looks();
     }
@@ -181,6 +225,30 @@ fn an_import_that_does_not_end_is_given_up() {
 }
 
 #[test]
+fn what_a_standby_has_started_counts_when_memory_is_short() {
+    let mut bench = Bench::new();
+    let mut shell = Command::new("sh")
+        .args(["-c", "sleep 30; exit 1"])
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let pid = shell.id().cast_signed();
+    let both = || family::Usage::of(pid).memory_kib;
+    while both() < memory::resident_kib(pid) + 300 {
+        std::thread::yield_now();
+    }
+    let _theirs = bench.standby(&["ready 1 2048 3"]);
+    bench.standbys.process.as_mut().unwrap().pid = pid;
+    bench.leave(both() + 100);
+    bench.looks();
+    assert_eq!(bench.standbys.reason, "");
+    bench.leave(memory::resident_kib(pid) + 100);
+    bench.looks();
+    assert_eq!(bench.standbys.reason, memory::SHORT);
+    shell.wait().unwrap();
+}
+
+#[test]
 fn a_worker_without_the_hook_gets_none() {
     let mut bench = Bench::new();
     let mask = sys::Signals::block().unwrap().before();
@@ -190,6 +258,23 @@ fn a_worker_without_the_hook_gets_none() {
         bench.summary().reason,
         "the program has not loaded the hook for standbys"
     );
+    // Each worker has to load it.
+    let Some((_, list)) = bench.standbys.way.hook() else {
+        panic!("no hook");
+    };
+    list.begin();
+    bench.standbys.warm(None, mask, bench.now);
+    let reason = bench.summary().reason;
+    assert!(reason.contains("cannot start a standby"), "{reason}");
+    bench.standbys.begin(bench.now);
+    bench.standbys.warm(None, mask, bench.now);
+    assert!(bench.summary().reason.contains("not loaded the hook"));
+    // The interpreter may be another one by now.
+    let script = bench.dir.path().join("python3");
+    std::fs::write(&script, "#!/bin/sh\n").unwrap();
+    bench.standbys.command = vec![script.into()];
+    bench.standbys.warm(None, mask, bench.now);
+    assert!(bench.summary().reason.contains("is a script that starts Python"));
     bench.standbys.hopeless = true;
     let gone = Some(Input::StandbyGone { hopeless: true });
     assert_eq!(bench.standbys.warm(None, mask, bench.now), gone);

@@ -2,14 +2,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
 use crate::sys::{self, Mask};
 
+use super::command;
 use super::files::{Mode, PYTHONPATH};
 use super::process::{Process, State};
 use super::ranks::{Context, Ranks, Stage, Waiting};
@@ -26,14 +26,14 @@ impl Ranks {
         self.warm(self.now);
         let mut kept = Vec::new();
         // Keep those that are ready first.
-        let mut order: Vec<&Waiting> = self.waiting.iter().collect();
+        let mut order: Vec<&mut Waiting> = self.waiting.iter_mut().collect();
         order.sort_by_key(|waiting| !matches!(waiting.process.state, State::Ready(_)));
         for waiting in order {
             let alike = kept.iter().filter(|kind| **kind == waiting.kind).count();
             if alike < self.kinds.wanted(waiting.kind) {
                 kept.push(waiting.kind);
             } else {
-                waiting.process.kill();
+                waiting.end();
             }
         }
         self.kinds.forget();
@@ -63,8 +63,8 @@ impl Ranks {
                 Some(now + HUNG)
             }
             Err(why) => {
-                self.reason = why;
-                self.kinds.failed(id, now, None);
+                self.explain(why);
+                self.kinds.failed(id, now);
                 // Another kind may be due at once.
                 Some(now)
             }
@@ -80,10 +80,14 @@ impl Ranks {
         let guess = self.largest_kib(id).min(FIRST_GUESS_KIB);
         let kind = self.kinds.get(id).ok_or_else(String::new)?;
         // An interpreter that does not load the hook would run the program at once.
+        let path = kind.environment.get(OsStr::new("PATH"));
+        let path = path.map_or(OsStr::new(""), OsString::as_os_str);
+        command::recognise(&kind.program.command, path).map_err(|error| error.to_string())?;
         if !kind.list.is_begun() {
             return Err("the program of a rank has not loaded the hook for standbys".to_owned());
         }
         context.memory.may_take(kind.size_kib.unwrap_or(guess))?;
+        let skipped = kind.skip.len();
         let list = if shared {
             Some(kind.list.copy().map_err(failed)?)
         } else {
@@ -106,21 +110,18 @@ impl Ranks {
             .current_dir(&kind.program.folder)
             .env_clear()
             .envs(kind.environment.iter())
-            .envs(hook)
-            .process_group(0);
-        sys::hand_over(&mut command, Mask::none(), false);
+            .envs(hook);
         sys::close_others(&mut command);
-        for fd in [read.fd(), theirs.as_raw_fd()] {
-            sys::keep_open(&mut command, fd);
-        }
-        context.watched.watch(ours.as_fd()).map_err(failed)?;
-        let child = command.spawn().map_err(failed)?;
+        let kept = [read.fd(), theirs.as_raw_fd()];
+        let process = Process::spawn(command, Mask::none(), &kept, ours, context.watched).map_err(failed)?;
         Ok(Waiting {
             kind: id,
-            process: Process::new(child.id().cast_signed(), ours),
+            process,
             environment: Rc::clone(&kind.environment),
             list,
             since: self.now,
+            skipped,
+            ended: false,
         })
     }
 

@@ -19,7 +19,7 @@ use crate::target::Exit;
 /// Longest message.
 pub(crate) const MAX_MESSAGE: usize = 256 << 10;
 /// The beginning of a call: the format of the rest.
-const FORM: &[u8] = b"rank 1";
+const FORM: &[u8] = b"rank 2";
 /// Fields of a call before the arguments.
 const FIXED: usize = 6;
 
@@ -32,8 +32,8 @@ pub(crate) struct Call {
     /// True if it leads its process group, so it may be signalled as a group.
     pub(crate) leads: bool,
     pub(crate) umask: String,
-    /// See [`super::inherited`].
-    pub(crate) inherited: String,
+    /// See [`unseen`](super::inherited::unseen).
+    pub(crate) unseen: String,
     pub(crate) folder: OsString,
     /// The interpreter and its arguments.
     pub(crate) command: Vec<OsString>,
@@ -56,7 +56,7 @@ impl Call {
             FORM,
             leads,
             self.umask.as_bytes(),
-            self.inherited.as_bytes(),
+            self.unseen.as_bytes(),
             self.folder.as_bytes(),
             count.as_bytes(),
         ];
@@ -74,7 +74,7 @@ impl Call {
     pub(crate) fn decode(text: &[u8]) -> Option<Self> {
         let fields: Vec<&[u8]> = text.split(|byte| *byte == 0).collect();
         let (fixed, rest) = fields.split_at_checked(FIXED)?;
-        let [FORM, leads, umask, inherited, folder, count] = fixed else {
+        let [FORM, leads, umask, unseen, folder, count] = fixed else {
             return None;
         };
         let string = |field: &[u8]| String::from_utf8(field.to_vec()).ok();
@@ -83,7 +83,7 @@ impl Call {
         Some(Self {
             leads: *leads == b"1",
             umask: string(umask)?,
-            inherited: string(inherited)?,
+            unseen: string(unseen)?,
             folder: own(folder),
             command: command.iter().map(own).collect(),
             environment: variables.iter().filter_map(|field| variable(field)).collect(),
@@ -163,7 +163,7 @@ mod tests {
         let call = Call {
             leads: true,
             umask: "0022".to_owned(),
-            inherited: "a\nb\n".to_owned(),
+            unseen: "a\nb\n".to_owned(),
             folder: "/work".into(),
             command: vec![
                 "/bin/python3".into(),
@@ -184,11 +184,11 @@ mod tests {
     fn other_calls_are_refused() {
         for odd in [
             &b""[..],
-            b"rank 1",
-            b"rank 2\x001\x00022\x00\x00/\x000",
-            b"rank 1\x001\x00022\x00\x00/\x002\x00a",
-            b"rank 1\x001\x00022\x00\x00/\x00-1",
-            b"rank 1\x001\x00022\x00\xff\x00/\x000",
+            b"rank 2",
+            b"rank 3\x001\x00022\x00\x00/\x000",
+            b"rank 2\x001\x00022\x00\x00/\x002\x00a",
+            b"rank 2\x001\x00022\x00\x00/\x00-1",
+            b"rank 2\x001\x00022\x00\xff\x00/\x000",
         ] {
             assert_eq!(Call::decode(odd), None, "{odd:?}");
         }

@@ -65,6 +65,13 @@ impl Watched {
         .map(drop)
     }
 
+    /// Stops watching.
+    pub(crate) fn ignore(&self, fd: BorrowedFd<'_>) {
+        let (all, fd) = (self.0.as_raw_fd(), fd.as_raw_fd());
+        // SAFETY: no memory is involved. It fails only if the descriptor is not watched.
+        let _ = check(unsafe { libc::epoll_ctl(all, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) });
+    }
+
     /// True if one is ready now.
     pub(crate) fn is_ready(&self) -> bool {
         let interest = Interest {

@@ -58,6 +58,43 @@ pub(crate) fn let_go_of_streams() {
     }
 }
 
+/// The execution domain of this process.
+pub(crate) fn personality() -> i32 {
+    // SAFETY: it takes no memory. This value asks, and changes nothing.
+    unsafe { libc::personality(0xffff_ffff) }
+}
+
+/// The I/O priority of this process, as `ioprio_get(2)` has it; 0 if it has none of its own.
+pub(crate) fn io_priority() -> Option<libc::c_long> {
+    const PROCESS: libc::c_long = 1;
+    const CLASS: u32 = 13;
+    // SAFETY: no memory is involved.
+    let found = unsafe { libc::syscall(libc::SYS_ioprio_get, PROCESS, 0) };
+    // Without a class the level says nothing, and depends on what the process has read.
+    (found >= 0).then_some(if found >> CLASS == 0 { 0 } else { found })
+}
+
+/// The NUMA policy of this process: its mode, and nodes. None if the kernel does not tell.
+pub(crate) fn memory_policy() -> Option<(i32, Vec<u64>)> {
+    /// As many nodes as a kernel can have.
+    const NODES: usize = 1024;
+    let mut mode = 0;
+    let mut nodes = vec![0_u64; NODES / 64];
+    // SAFETY: `mode` and `nodes` are live during the call, and `nodes` has that many bits.
+    let found = unsafe {
+        let nodes = nodes.as_mut_ptr();
+        libc::syscall(
+            libc::SYS_get_mempolicy,
+            &raw mut mode,
+            nodes,
+            NODES,
+            0_usize,
+            0_usize,
+        )
+    };
+    (found == 0).then_some((mode, nodes))
+}
+
 /// True if this process leads its process group: a launcher may signal it as such.
 pub(crate) fn leads_group() -> bool {
     // SAFETY: no memory is involved.

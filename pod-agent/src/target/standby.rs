@@ -29,6 +29,8 @@ pub(super) const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration
 pub(super) struct Standby {
     /// False for a worker that asks for none, or cannot have one.
     wanted: bool,
+    /// True once another standby of the worker itself would fail like the last one.
+    hopeless: bool,
     /// True if only processes that the worker starts through the agent have standbys.
     of_ranks: bool,
     state: State,
@@ -63,7 +65,7 @@ impl Standby {
 
     /// When the next standby is started.
     fn warm_at(&self) -> Option<Duration> {
-        let needed = self.wanted && self.state == State::None;
+        let needed = self.wanted && !self.hopeless && self.state == State::None;
         self.up_at
             .filter(|_| needed)
             .map(|up_at| up_at.max(self.not_before))
@@ -112,7 +114,8 @@ impl Standby {
     /// Ends all waiting standbys, including those of ranks. None of them is released any more.
     fn end_waiting(&mut self, todo: &mut Vec<Action>) {
         if matches!(self.state, State::Warming | State::Ready) {
-            self.state = State::Ending;
+            // Nothing is heard of the end of those of ranks.
+            self.state = if self.of_ranks { State::None } else { State::Ending };
         }
         if self.wanted && !todo.contains(&Action::EndStandbys) {
             todo.push(Action::EndStandbys);
@@ -146,9 +149,7 @@ impl Machine {
             State::Warming if mutant!(ReleaseWarmingStandby) => Source::Standby,
             State::None | State::Warming | State::Released | State::Ending => Source::Cold,
         };
-        // If there can be no standbys any more, the starts of the last attempt do not describe this
-        // one.
-        if self.standby.wanted || self.status.starts.is_some() {
+        if self.standby.wanted {
             self.status.starts = Some(Starts::default());
         }
         if source == Source::Standby {
@@ -199,7 +200,7 @@ impl Machine {
         if !matches!(self.standby.state, State::Warming | State::Ready | State::Ending) {
             return;
         }
-        self.standby.wanted &= !hopeless;
+        self.standby.hopeless |= hopeless;
         self.standby.ended(now);
     }
 

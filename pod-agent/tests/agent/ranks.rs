@@ -1,5 +1,6 @@
 //! Ranks that a launcher starts, from standbys and without: the launcher sees no difference.
 
+mod signals;
 mod starts;
 mod storm;
 mod wrappers;
@@ -178,6 +179,18 @@ impl Job {
         eventually("the end of a process", || (!self.is_there(pid)).then_some(()));
     }
 
+    /// What was started as a standby, whether or not it waits.
+    fn standbys(&self) -> Vec<Process> {
+        let waits = |process: &Process| {
+            let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+            let mut variables = environment.split(|byte| *byte == 0);
+            variables.any(|variable| variable.starts_with(b"LOCKSTEP_HOOK=1;wait;"))
+        };
+        let mut found = self.rig.others();
+        found.retain(waits);
+        found
+    }
+
     /// The stand-ins that are there.
     fn shims(&self) -> Vec<Process> {
         let mut found = self.rig.others();
@@ -282,55 +295,6 @@ fn only_the_rank_leaves_a_core_dump() {
         found.push(dumps(&job));
     }
     assert_eq!(found[0], found[1]);
-}
-
-#[test]
-fn signals_of_the_launcher_reach_the_rank() {
-    let handler = "
-def on(number, frame):
-    tell('got.' + NAME, number)
-signal.signal(signal.SIGTERM, on)
-signal.signal(signal.SIGUSR1, on)
-";
-    three_ways(2, false, |job, way| {
-        for (number, signal) in [(15, "SIGTERM"), (10, "SIGUSR1")] {
-            job.tell(0, handler);
-            job.rig.await_file(&job.name("did.rank", 0));
-            job.launcher(&format!("ranks[0].send_signal(signal.{signal})"));
-            let name = job.name("got", 0);
-            eventually(way, || {
-                fs::read_to_string(job.rig.path(&name))
-                    .is_ok_and(|text| text == number.to_string())
-                    .then_some(())
-            });
-        }
-        job.launcher("ranks[1].terminate()");
-        assert_eq!(job.end(1), "-15", "{way}");
-        job.launcher("ranks[0].kill()");
-        assert_eq!(job.end(0), "-9", "{way}");
-        job.await_gone(job.rank(0).0);
-    });
-}
-
-#[test]
-fn a_group_that_the_launcher_signals_is_the_ranks() {
-    let fork = "
-child = os.fork()
-if child == 0:
-    time.sleep(1000)
-tell('child.' + NAME, child)
-";
-    three_ways(2, true, |job, way| {
-        job.tell(0, fork);
-        job.rig.await_file(&job.name("child", 0));
-        let child: i32 = job.read("child", 0).parse().expect("a number");
-        assert!(job.is_there(child));
-        job.launcher("os.killpg(ranks[0].pid, signal.SIGTERM)");
-        assert_eq!(job.end(0), "-15", "{way}");
-        job.await_gone(child);
-        job.await_gone(job.rank(0).0);
-        assert!(job.is_there(job.rank(1).0));
-    });
 }
 
 #[test]

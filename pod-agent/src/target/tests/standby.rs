@@ -335,3 +335,35 @@ fn a_worker_that_only_starts_others_asks_for_their_standbys_once_in_each_attempt
         bench.step(Input::Started);
     }
 }
+
+/// Those of ranks go on without it.
+#[test]
+fn a_container_that_ends_ends_standbys_of_ranks_when_the_workers_own_is_hopeless() {
+    let mut bench = ready();
+    bench.step(Input::StandbyGone { hopeless: true });
+    bench.now += SETTLED * 100;
+    assert_eq!(bench.acts(Input::Tick), []);
+    assert_eq!(restart(&mut bench), [Action::Report, start(Source::Cold)]);
+    bench.step(Input::Started);
+    let actions = bench.acts(Input::WorkerExited(Exit::Code(0)));
+    assert!(actions.contains(&Action::EndStandbys), "{actions:?}");
+}
+
+#[test]
+fn a_script_that_stays_asks_for_standbys_again() {
+    let mut bench = running_as(|machine| {
+        let grace = Some(Duration::from_secs(30));
+        machine.with_standbys_of_ranks().with_termination_grace(grace)
+    });
+    bench.now += SETTLED;
+    assert_eq!(bench.acts(Input::Tick), [Action::Warm]);
+    let term = Input::Signal {
+        signo: libc::SIGTERM,
+        outside: true,
+    };
+    assert!(bench.acts(term).contains(&Action::EndStandbys));
+    bench.now += Duration::from_secs(7200);
+    assert!(!bench.acts(Input::Tick).contains(&Action::Warm));
+    bench.now += SETTLED;
+    assert_eq!(bench.acts(Input::Tick), [Action::Warm]);
+}

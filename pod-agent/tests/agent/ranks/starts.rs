@@ -23,43 +23,77 @@ fn other_ranks_than_before_start_cold_and_standbys_follow() {
     job.await_standbys(4);
 }
 
-#[test]
-fn a_rank_that_inherits_something_else_starts_cold() {
-    let mut job = Job::start(Way::Hooked, 1, false);
-    job.await_up(1);
-    job.await_standbys(2);
-    job.restart();
-    job.await_up(1);
-    job.await_standbys(2);
-    let cases = [
-        (
+/// What the launcher does before it starts a rank, what the rank then prints, and the answer.
+fn inheritances() -> [(String, String, &'static str); 7] {
+    let call = |number: libc::c_long, arguments: &str| {
+        format!("__import__('ctypes').CDLL(None).syscall({number}, {arguments})")
+    };
+    let own = |before: &str, ask: &str, answer| (before.to_owned(), ask.to_owned(), answer);
+    [
+        own(
             "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (77, 77))",
             "resource.getrlimit(resource.RLIMIT_NOFILE)",
             "(77, 77)",
         ),
-        ("os.sched_setaffinity(0, {0})", "os.sched_getaffinity(0)", "{0}"),
-        (
-            "os.environ['NICE'] = str(os.nice(1))",
-            "str(os.nice(0)) == os.getenv(\"NICE\")",
+        own("os.sched_setaffinity(0, {0})", "os.sched_getaffinity(0)", "{0}"),
+        own(
+            "os.nice(1)",
+            "os.nice(0) > int(open('/proc/1/stat').read().split()[18])",
             "True",
         ),
-        (
+        own(
             "signal.signal(signal.SIGHUP, signal.SIG_IGN)",
             "signal.getsignal(signal.SIGHUP) == signal.SIG_IGN",
             "True",
         ),
-    ];
-    for (at, (before, ask, answer)) in (0..).zip(cases) {
-        job.launcher(&format!("
+        own(
+            "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
+            "os.sched_getscheduler(0) == os.SCHED_BATCH",
+            "True",
+        ),
+        own(
+            &call(libc::SYS_ioprio_set, "1, 0, 3 << 13"),
+            &format!("{} >> 13", call(libc::SYS_ioprio_get, "1, 0")),
+            "3",
+        ),
+        own(
+            &call(libc::SYS_unshare, "0x04000000"),
+            "os.readlink('/proc/self/ns/uts') != os.readlink('/proc/1/ns/uts')",
+            "True",
+        ),
+    ]
+}
+
+#[test]
+fn a_rank_that_inherits_something_else_starts_cold() {
+    let cases = inheritances();
+    let mut job = Job::start(Way::Hooked, 1, false);
+    job.await_up(1);
+    job.await_standbys(2);
+    let run = |job: &mut Job, name: &str, alike: bool| {
+        for (at, (before, ask, _)) in cases.iter().enumerate() {
+            let before = if alike { "" } else { before.as_str() };
+            job.launcher(&format!("
 if os.fork() == 0:
     {before}
-    out = subprocess.check_output([os.environ['PYTHON_EXEC'], '-c', 'import os, resource, signal; print({ask})'])
-    tell('case.1.{at}', out.decode().strip())
+    out = subprocess.check_output([os.environ['PYTHON_EXEC'], '-c', \"\"\"import os, resource, signal; print({ask})\"\"\"])
+    tell('{name}.{}.{at}', out.decode().strip())
     os._exit(0)
 os.wait()
-"));
-        assert_eq!(job.read("case", at), answer);
+", job.attempt));
+        }
+    };
+    // As they are, they have standbys.
+    run(&mut job, "alike", true);
+    let count = 2 + u32::try_from(cases.len()).expect("few");
+    job.await_standbys(count);
+    run(&mut job, "other", false);
+    for (at, (before, _, answer)) in (0..).zip(&cases) {
+        assert_eq!(job.read("other", at), *answer, "{before}");
+        assert_ne!(job.read("alike", at), *answer, "{before}");
     }
+    let state = job.await_standbys(count);
+    assert_eq!(state.standbys.expect("standbys").wanted, count);
 }
 
 #[test]

@@ -106,6 +106,41 @@ fn a_worker_ends_as_the_program_that_it_has_become() {
     job.await_up(1);
 }
 
+/// The same with what the container runtime asks of the worker.
+#[test]
+fn a_signal_to_the_container_reaches_the_program_that_the_worker_has_become() {
+    let mut job = Job::wrapped_from_standbys("exec python3 -u rank.py", 1);
+    job.tell(0, "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))");
+    job.rig.await_file(&job.name("did.rank", 0));
+    job.rig.signal(Signal::SIGTERM);
+    assert_eq!(job.rig.exit_code(), 7);
+}
+
+#[test]
+fn a_signal_to_the_container_is_kept_for_a_program_that_does_not_run_yet() {
+    let mut job = Job::wrapped(Way::Hooked, "exec python3 -u rank.py");
+    job.await_up(1);
+    job.await_standbys(1);
+    let standby = job.standbys().pop().expect("a standby");
+    kill(Pid::from_raw(standby.pid), Signal::SIGSTOP).expect("stop");
+    job.restart();
+    let blocks = |pid: i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        blocked.is_some_and(|mask| mask.trim().contains(|digit| digit != '0'))
+    };
+    eventually("the call", || {
+        let mut others = job.rig.others().into_iter();
+        others
+            .any(|process| process.pid != standby.pid && blocks(process.pid))
+            .then_some(())
+    });
+    job.rig.signal(Signal::SIGTERM);
+    job.state(|state| state.detail.contains("asked to exit"));
+    kill(Pid::from_raw(standby.pid), Signal::SIGCONT).expect("continue");
+    assert_eq!(job.rig.exit_code(), 143);
+}
+
 #[test]
 fn what_a_script_runs_first_has_no_standby() {
     let script = "python3 -c 'import asyncio'; python3 -c pass | cat; exec python3 -u rank.py";
@@ -153,6 +188,11 @@ fn a_path_of_the_scripts_own_is_obeyed() {
             "PATH=$PATH/:$PATH; exec \"$(command -v python3)\" -u rank.py",
             "\"bin:/usr/bin:/bin/:bin:/usr/bin:/bin\"",
         ),
+        // As some images have it.
+        (
+            "ln -sf \"$(which python3)\" bin/python; exec bin/python -u rank.py",
+            "\"bin:/usr/bin:/bin\"",
+        ),
     ];
     for (script, path) in cases {
         let job = Job::wrapped(Way::Hooked, script);
@@ -163,4 +203,14 @@ fn a_path_of_the_scripts_own_is_obeyed() {
         let found = after.split(", ").next().expect("a value");
         assert!(found.ends_with(path), "{script}: {found}");
     }
+}
+
+/// Without the agent, `ln` refuses this.
+#[test]
+fn an_interpreter_that_is_replaced_by_a_link_to_its_stand_in_ends() {
+    let script =
+        "ln -sf \"$(which torchrun)\" bin/torchrun; torchrun 1 ''; echo $? > end.0.0; exec sleep 1000";
+    let job = Job::wrapped(Way::Hooked, script);
+    assert_eq!(job.end(0), "127\n");
+    job.rig.await_err("lockstep: \"torchrun\" is a link to the agent");
 }

@@ -72,6 +72,25 @@ fn one_that_does_not_go_on_is_given_up() {
 }
 
 #[test]
+fn what_one_that_does_not_go_on_has_started_ends_with_it() {
+    let text = PATIENT.replace("import slow", "import spawner");
+    let spawner = "import subprocess\nchild = subprocess.Popen(['sleep', '1000'])";
+    let mut worker = Program::new(&text).module("spawner", spawner).start();
+    let standby = freeze(&mut worker);
+    let [child] = standby.children()[..] else {
+        panic!("children: {:?}", standby.children())
+    };
+    assert_eq!(worker.restart(), cold());
+    let others = worker.rig.others();
+    assert!(
+        others
+            .iter()
+            .all(|process| process.pid != child || process.zombie),
+        "{others:?}"
+    );
+}
+
+#[test]
 fn a_stop_that_overtakes_the_release_runs_nothing() {
     let mut worker = Program::new(PATIENT).start();
     freeze(&mut worker);
