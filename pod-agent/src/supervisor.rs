@@ -183,9 +183,9 @@ impl Supervisor {
     /// Ends standbys if memory is short, and passes on what there is to say of them.
     fn look_at_standbys(&mut self) {
         self.standbys.look(self.now());
-        let status = self.machine.status();
-        let running = matches!(status.phase, Phase::Starting | Phase::Running);
-        let beats = !matches!(status.heartbeat, Heartbeat::Awaited | Heartbeat::Overdue);
+        let running = self.machine.serves_calls();
+        let heartbeat = self.machine.status().heartbeat;
+        let beats = !matches!(heartbeat, Heartbeat::Awaited | Heartbeat::Overdue);
         for input in self.standbys.serve(self.now(), running, beats) {
             self.feed(input);
         }

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use lockstep_mutants::mutant;
 
+pub mod calls;
 mod heartbeat;
 mod killing;
 mod leaving;

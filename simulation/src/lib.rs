@@ -37,6 +37,8 @@ pub struct Outcome {
     pub without_agent: u32,
     /// Number of starts of workers that went on from a standby.
     pub from_standby: u32,
+    /// Number of ranks that went on from a standby.
+    pub ranks_from_standby: u32,
     /// The history, line by line. Empty unless the run was a replay.
     pub trace: Vec<String>,
 }

@@ -71,13 +71,14 @@ fn main() -> ExitCode {
             });
             let seconds = began.elapsed().as_secs_f64();
             println!(
-                "{} seeds, {} events, {} restarts ({} worker restarts, {} of them requested), {} starts from a standby, {} containers stopped, {} failures in {seconds:.1} s",
+                "{} seeds, {} events, {} restarts ({} worker restarts, {} of them requested), {} starts from a standby, {} ranks from one, {} containers stopped, {} failures in {seconds:.1} s",
                 report.seeds,
                 report.events,
                 report.restarts,
                 report.worker_restarts,
                 report.requested,
                 report.from_standby,
+                report.ranks_from_standby,
                 report.stops,
                 report.failures.len()
             );

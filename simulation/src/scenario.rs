@@ -100,6 +100,8 @@ pub(crate) struct Scenario {
     pub(crate) stubborn_percent: u64,
     /// The replicatedJobs whose workers have standbys.
     pub(crate) standbys: BTreeSet<String>,
+    /// The replicatedJobs whose workers are launchers, and how many ranks each of these starts.
+    pub(crate) ranks: BTreeMap<String, u8>,
 }
 
 impl Scenario {
@@ -156,6 +158,7 @@ impl Scenario {
             crash_percent: if wild && rng.percent(40) { 15 } else { 0 },
             stubborn_percent: if !wild || rng.percent(50) { 0 } else { 25 },
             standbys: BTreeSet::new(),
+            ranks: BTreeMap::new(),
         }
     }
 
@@ -177,6 +180,12 @@ impl Scenario {
         self.choose_restore(&mut Rng::new(seed.rotate_left(28) ^ 13));
         self.choose_slow(&mut Rng::new(seed.rotate_left(52) ^ 14));
         self.choose_standbys(&mut Rng::new(seed.rotate_left(4) ^ 15));
+        self.choose_ranks(&mut Rng::new(seed.rotate_left(60) ^ 16));
+    }
+
+    /// True if some workers have standbys, or their ranks do.
+    pub(crate) fn has_standbys(&self) -> bool {
+        !self.standbys.is_empty() || !self.ranks.is_empty()
     }
 
     /// True if faults may cause a container to be created without its agent. False if the daemons

@@ -32,6 +32,8 @@ pub struct Report {
     pub without_agent: u64,
     /// Number of starts from a standby in all of them.
     pub from_standby: u64,
+    /// Number of ranks that went on from a standby in all of them.
+    pub ranks_from_standby: u64,
     /// The first failures, by seed.
     pub failures: Vec<Failure>,
 }
@@ -60,6 +62,7 @@ pub fn soak(seeds: Range<u64>, threads: usize, most: usize, on_failure: impl Fn(
                     report.stops += u64::from(outcome.stops);
                     report.without_agent += u64::from(outcome.without_agent);
                     report.from_standby += u64::from(outcome.from_standby);
+                    report.ranks_from_standby += u64::from(outcome.ranks_from_standby);
                     if let Some(violation) = outcome.violation {
                         let failure = Failure { seed, violation };
                         on_failure(&failure);

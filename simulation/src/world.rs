@@ -182,6 +182,7 @@ impl World {
             stops: self.truth.stops,
             without_agent: self.truth.without_agent,
             from_standby: self.truth.from_standby,
+            ranks_from_standby: self.truth.ranks_from_standby,
             trace: self.trace.into_lines(),
         }
     }

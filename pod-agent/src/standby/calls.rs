@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::sys::{self, Interest};
-use crate::target::Source;
+use crate::target::{Source, calls};
 
 use super::command;
 use super::inherited::{self, Inherited};
@@ -146,7 +146,7 @@ impl Ranks {
     /// Answers calls, unless a rank whose caller has gone is still dying: without the agent, a
     /// launcher would have waited for its end before it starts the next one.
     pub(super) fn answer_calls(&mut self, context: &Context<'_>) {
-        if !self.dying.is_empty() {
+        if !calls::may_be_answered(self.dying.len()) {
             return;
         }
         for at in 0..self.callers.len() {

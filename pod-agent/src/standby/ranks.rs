@@ -22,6 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::sys::{self, Watched};
+use crate::target::calls::{RankRelease, RankStandby};
 use crate::target::{Exit, Input, Source, Standbys as Summary};
 
 use super::ENDED;
@@ -86,6 +87,14 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    pub(super) fn stage(&self) -> RankStandby {
+        match self.process.state {
+            _ if self.ended => RankStandby::Ending,
+            State::Ready(_) if self.process.importing().is_none() => RankStandby::Ready,
+            _ => RankStandby::Imports,
+        }
+    }
+
     /// Ends it. It is reaped as all others.
     pub(super) fn end(&mut self) {
         self.process.kill();
@@ -138,8 +147,7 @@ pub(super) struct Release {
     pub(super) ahead: Duration,
     /// How many modules it was to leave out.
     pub(super) skipped: usize,
-    /// Deadline for its confirmation. `None` once it was killed for missing that.
-    pub(super) by: Option<Duration>,
+    pub(super) going: RankRelease,
 }
 
 /// A rank that is no child of the agent.
@@ -205,6 +213,8 @@ impl Ranks {
         self.callers.clear();
         self.cold.clear();
         self.dying.clear();
+        // What the attempt before has started is not counted in this one.
+        self.inputs.clear();
         self.warmed = None;
         self.settles = Some(now + RANK_SETTLED);
         self.wake = self.settles;
@@ -306,7 +316,7 @@ impl Ranks {
         let settles = self.settles.filter(|_| up);
         let awaited = self.callers.iter().filter_map(|caller| match &caller.stage {
             Stage::Open(by) => Some(*by),
-            Stage::Releasing(release) => release.by,
+            Stage::Releasing(release) => release.going.deadline(),
             _ => None,
         });
         let others = [next, settles, self.deaf_until].into_iter().flatten();

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
 
+use crate::target::calls::RankRelease;
 use crate::target::{Exit, Source};
 
 use super::ended;
@@ -13,9 +13,6 @@ use super::is_sent;
 use super::process::State;
 use super::ranks::{Ranks, Release, Stage};
 use super::wire::{self, Answer, Call};
-
-/// How long a released standby may take to confirm that it goes on.
-const RANK_CONFIRM: Duration = Duration::from_secs(5);
 
 impl Ranks {
     /// Releases a ready standby as the rank that was called for.
@@ -40,7 +37,7 @@ impl Ranks {
             .waiting
             .iter()
             .enumerate()
-            .filter(|(_, waiting)| waiting.process.importing().is_none())
+            .filter(|(_, waiting)| waiting.stage().may_go_on())
             .filter(|(_, waiting)| waiting.kind == kind && folder(waiting.process.pid) == Some(theirs))
             .filter_map(|(at, waiting)| match waiting.process.state {
                 State::Ready(ready) => Some((waiting.list.is_some(), at, ready.ahead)),
@@ -68,7 +65,7 @@ impl Ranks {
             list: waiting.list,
             ahead,
             skipped: waiting.skipped,
-            by: Some(self.now + RANK_CONFIRM),
+            going: RankRelease::at(self.now),
         })
     }
 
@@ -104,9 +101,8 @@ impl Ranks {
     pub(super) fn press(&mut self) {
         for at in 0..self.callers.len() {
             if let Stage::Releasing(release) = &mut self.callers[at].stage
-                && release.by.is_some_and(|by| by <= self.now)
+                && release.going.gives_up(self.now)
             {
-                release.by = None;
                 if release.process.close_ears() {
                     self.hear_release(at);
                 } else {
@@ -136,12 +132,15 @@ impl Ranks {
                     // What it has started does not outlive it.
                     release.process.kill_group();
                     let kind = release.kind;
-                    let otherwise = match release.by {
+                    let otherwise = match release.going.deadline() {
                         Some(_) => ended::told("a rank's standby", exit, " when it was released"),
                         None => "a rank's standby did not go on in time".to_owned(),
                     };
                     let (fault, skipped) = (release.process.cause(is_sent(exit)), release.skipped);
-                    caller.stage = Stage::Refused(kind);
+                    release.going.has_ended();
+                    if release.going.is_refused() {
+                        caller.stage = Stage::Refused(kind);
+                    }
                     self.failed(kind, fault, skipped, otherwise);
                     return true;
                 }

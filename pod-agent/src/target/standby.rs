@@ -113,11 +113,13 @@ impl Standby {
 
     /// Ends all waiting standbys, including those of ranks. None of them is released any more.
     fn end_waiting(&mut self, todo: &mut Vec<Action>) {
-        if matches!(self.state, State::Warming | State::Ready) {
+        let own = matches!(self.state, State::Warming | State::Ready);
+        if own {
             // Nothing is heard of the end of those of ranks.
             self.state = if self.of_ranks { State::None } else { State::Ending };
         }
-        if self.wanted && !todo.contains(&Action::EndStandbys) {
+        let needed = own || !mutant!(KeepStandbysOfRanks);
+        if self.wanted && needed && !todo.contains(&Action::EndStandbys) {
             todo.push(Action::EndStandbys);
         }
     }
@@ -150,7 +152,8 @@ impl Machine {
             State::None | State::Warming | State::Released | State::Ending => Source::Cold,
         };
         if self.standby.wanted {
-            self.status.starts = Some(Starts::default());
+            let before = self.status.starts.filter(|_| mutant!(CountStartsOfBefore));
+            self.status.starts = Some(before.unwrap_or_default());
         }
         if source == Source::Standby {
             self.standby.state = State::Released;

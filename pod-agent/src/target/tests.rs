@@ -1,5 +1,6 @@
 use super::*;
 
+mod calls;
 mod heartbeat;
 mod leaving;
 mod random;

@@ -180,6 +180,20 @@ mutants! {
     LeaveBesideStandby,
     /// Agent: a standby that the daemon was asked to kill is released.
     ReleaseDoomedStandby,
+    /// Agent: a rank of a worker that is being stopped goes on from a standby.
+    ServeCallsOfStopped,
+    /// Agent: a standby of a rank that was told to end is released.
+    ReleaseEndingRank,
+    /// Agent: the standbys of ranks wait on although the container ends, or the daemon was asked to
+    /// kill all.
+    KeepStandbysOfRanks,
+    /// Agent: a rank is started cold beside its standby, which does not confirm its release in
+    /// time.
+    ColdRankBesideStandby,
+    /// Agent: a standby of a rank that does not confirm its release is waited for.
+    NeverGiveUpRank,
+    /// Agent: the starts of the attempt before are counted in this one.
+    CountStartsOfBefore,
     /// Node daemon: an agent that cannot be reached is reported as lost.
     LinkDownIsLost,
     /// Node daemon: the snapshot of a new stream is empty.

@@ -164,6 +164,22 @@ impl Scenario {
         }
     }
 
+    /// In a quarter of the scenarios with agents, workers of at least one replicatedJob start up to
+    /// three ranks through their agents. `rng` as above.
+    pub(crate) fn choose_ranks(&mut self, rng: &mut Rng) {
+        if self.plain || rng.below(4) > 0 {
+            return;
+        }
+        let jobs = &self.jobset.spec.replicated_jobs;
+        let first = rng.index(jobs.len());
+        for (index, job) in jobs.iter().enumerate() {
+            let number = [1, 2, 3][rng.index(3)];
+            if index == first || rng.percent(50) {
+                self.ranks.insert(job.name.clone(), number);
+            }
+        }
+    }
+
     /// Gives the last replicatedJob this many workers.
     pub(crate) fn enlarge(&mut self, workers: u32) {
         let Some(job) = self.jobset.spec.replicated_jobs.last_mut() else {

@@ -21,7 +21,7 @@ use crate::time::Time;
 use fault::Fault;
 use request::{Fate, GangRequest, PodRequest, Stepped, Written};
 
-/// What a standby does by itself.
+/// What a standby does by itself, or a launcher that starts ranks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Does {
     /// It has imported all.
@@ -32,6 +32,16 @@ pub(crate) enum Does {
     Confirms,
     /// It ends once it is released, and has run nothing of the worker.
     Refuses(Exit),
+    /// It has not confirmed that it goes on as a rank.
+    IsLate,
+    /// The launcher starts this rank.
+    StartsRank(u8),
+    /// The process that is to be a rank calls the agent.
+    Calls,
+    /// The launcher has run for long enough to show which ranks it has.
+    Settles,
+    /// The agent starts standbys of ranks again.
+    WarmsAgain,
 }
 
 /// Identifies a process among all that ever ran.
@@ -255,7 +265,7 @@ pub(crate) enum Event {
         process: ProcessId,
         exit: Exit,
     },
-    /// A standby does something by itself.
+    /// A standby or a launcher does something by itself.
     Standby {
         container: String,
         process: ProcessId,

@@ -3,8 +3,8 @@
 //! The simulation knows the truth: which process runs where, and everything that was ever done to
 //! it. `causes` notes each disruption with the generations whose restart it may explain. A restart
 //! without such a cause is a violation (`starts`). Other checks are about what becomes durable
-//! (`status`), about standbys (`standbys`), about containers without an agent (`containers`), and
-//! about the end of the history (`end`).
+//! (`status`), about standbys (`standbys`, `ranks`), about containers without an agent
+//! (`containers`), and about the end of the history (`end`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +14,7 @@ mod containers;
 mod end;
 mod gangs;
 mod leaders;
+mod ranks;
 mod standbys;
 mod starts;
 mod status;
@@ -109,6 +110,8 @@ pub(crate) struct Truth {
     started: u64,
     /// Workers that went on from a standby.
     pub(crate) from_standby: u32,
+    /// Ranks that went on from a standby.
+    pub(crate) ranks_from_standby: u32,
     pub(crate) quiet_since: Option<Time>,
 }
 

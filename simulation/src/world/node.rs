@@ -5,6 +5,7 @@ pub(crate) mod container;
 pub(crate) mod daemon;
 pub(crate) mod kubelet;
 pub(crate) mod plain;
+pub(crate) mod ranks;
 pub(crate) mod standby;
 pub(crate) mod worker;
 
@@ -114,6 +115,7 @@ impl World {
                 container.worker = None;
                 container.processes.clear();
                 (container.standby, container.released) = (None, None);
+                container.ranks.waiting.clear();
                 container.exit.get_or_insert((255, now));
             }
         }

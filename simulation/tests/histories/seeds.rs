@@ -43,6 +43,11 @@ fn every_invariant_holds_in_every_history() {
         "{} starts from a standby",
         report.from_standby
     );
+    assert!(
+        report.ranks_from_standby > SEEDS / 20,
+        "{} ranks from a standby",
+        report.ranks_from_standby
+    );
     assert!(report.stops > SEEDS / 10, "{} containers stopped", report.stops);
     assert!(
         report.without_agent > SEEDS / 100,

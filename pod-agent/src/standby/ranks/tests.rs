@@ -118,7 +118,7 @@ fn released_as(pid: i32) -> (Stage, UnixDatagram) {
         list: None,
         ahead: Duration::ZERO,
         skipped: 0,
-        by: Some(Duration::ZERO),
+        going: RankRelease::at(Duration::ZERO),
     };
     (Stage::Releasing(Box::new(release)), theirs.into())
 }
@@ -223,7 +223,7 @@ fn what_a_released_standby_has_started_ends_with_it() {
                 bench.serve();
             }
             "it refuses" => {
-                release.by = None;
+                assert!(release.going.gives_up(bench.now));
                 assert!(bench.ranks.reaped(pid, Exit::Code(121)));
             }
             _ => {
@@ -253,7 +253,9 @@ fn a_standby_that_does_not_become_a_rank_is_to_blame() {
         let (mut stage, standby) = released();
         if let Stage::Releasing(release) = &mut stage {
             release.kind = kind;
-            release.by = release.by.filter(|_| !last.is_empty());
+            if last.is_empty() {
+                assert!(release.going.gives_up(bench.now));
+            }
         }
         let _caller = bench.caller(stage);
         if !last.is_empty() {
@@ -367,4 +369,31 @@ fn what_the_agent_ends_itself_is_no_failure() {
         bench.ranks.log.said(),
         ["a rank's standby was killed by signal 11"]
     );
+}
+
+#[test]
+fn the_starts_of_an_attempt_are_not_counted_in_the_next() {
+    let mut bench = Bench::new();
+    let (stage, standby) = released();
+    let _caller = bench.caller(stage);
+    standby.send(b"started").unwrap();
+    // It ends with the attempt, and is heard only then.
+    assert!(bench.ranks.reaped(NOBODY, KILLED));
+    bench.ranks.begin(bench.now);
+    assert_eq!(bench.serve(), []);
+}
+
+#[test]
+fn a_standby_that_was_told_to_end_is_not_released() {
+    let mut bench = Bench::new();
+    let _caller = bench.call();
+    bench.serve();
+    let kind = bench.ranks.kinds.iter().next().unwrap().id;
+    let (standby, theirs) = waiting(kind);
+    bench.ranks.waiting.push(standby);
+    theirs.send(b"ready 1 1 1").unwrap();
+    bench.ranks.hear_standbys();
+    assert!(bench.ranks.waiting[0].stage().may_go_on());
+    bench.ranks.end();
+    assert!(!bench.ranks.waiting[0].stage().may_go_on());
 }

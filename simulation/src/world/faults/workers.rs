@@ -22,8 +22,10 @@ impl World {
     fn worker_fails(&mut self, id: &str) {
         let exit = self.some_failure();
         let terminal = exit == Exit::Code(TERMINAL_CODE);
-        if let Some(process) = self.containers.get(id).and_then(|container| container.worker) {
-            self.say(|| format!("{id}: its worker fails: {exit:?} (terminal code {terminal})"));
+        let rank = self.rank_to_fail(id);
+        let worker = self.containers.get(id).and_then(|container| container.worker);
+        if let Some(process) = rank.or(worker) {
+            self.say(|| format!("{id}: its process {process} fails: {exit:?} (terminal code {terminal})"));
             self.process_will_end(id, process, 0, exit);
         }
     }
@@ -128,6 +130,7 @@ impl World {
                     .get(&container)
                     .map(|container| {
                         let waits = container.standby.iter();
+                        let ranks = container.ranks.waiting.iter();
                         container
                             .processes
                             .iter()
@@ -135,6 +138,11 @@ impl World {
                             .map(|(id, _)| *id)
                             .chain(
                                 waits
+                                    .filter(|waits| waits.process.killed)
+                                    .map(|waits| waits.number),
+                            )
+                            .chain(
+                                ranks
                                     .filter(|waits| waits.process.killed)
                                     .map(|waits| waits.number),
                             )

@@ -155,7 +155,10 @@ impl World {
     fn live_processes(&self) -> usize {
         self.containers
             .values()
-            .map(|container| container.processes.len() + usize::from(container.standby.is_some()))
+            .map(|container| {
+                let waiting = usize::from(container.standby.is_some()) + container.ranks.waiting.len();
+                container.processes.len() + waiting
+            })
             .sum()
     }
 
@@ -191,6 +194,7 @@ impl World {
         if let Some((job, index)) = self.failed_beside(durable.generation.0) {
             return Err(format!("{job}[{index}] has failed, and its peers run on"));
         }
+        self.check_ranks_healthy()?;
         self.check_workers_healthy(&durable)
     }
 

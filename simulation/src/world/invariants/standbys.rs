@@ -49,9 +49,10 @@ impl World {
 
     /// The agent is about to do all this.
     pub(crate) fn check_standby(&mut self, id: &str, actions: &[Action]) {
-        if self.scenario.standbys.is_empty() {
+        if !self.scenario.has_standbys() {
             return;
         }
+        let keeps = self.keeps_standbys_of_ranks(id, actions);
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
@@ -64,6 +65,7 @@ impl World {
             .as_ref()
             .filter(|standby| !standby.process.killed);
         let ends = actions.contains(&Action::EndStandbys);
+        let keeps = keeps || waits.is_some() && !ends;
         let exit = actions.iter().find_map(|action| match action {
             Action::Exit { code, .. } => Some(*code),
             _ => None,
@@ -74,9 +76,9 @@ impl World {
         };
         let what = if ends && exit.is_none() && !container.asked_to_exit && !status.needs_host_kill {
             "a stop ends the standby"
-        } else if status.needs_host_kill && waits.is_some() && !ends {
+        } else if status.needs_host_kill && keeps {
             "the daemon is asked to kill all, and the standby is kept"
-        } else if exit.is_some() && waits.is_some() && !ends {
+        } else if exit.is_some() && keeps {
             "the agent exits beside its standby"
         } else if exit == Some(0) && container.begun != Some(status.generation.0) {
             "the container exits with 0 although the worker has not run"
@@ -108,13 +110,16 @@ impl World {
 
     /// No start waits for its standby, and no standby has outlived its container.
     pub(super) fn check_standbys(&mut self) {
-        if self.scenario.standbys.is_empty() {
+        if !self.scenario.has_standbys() {
             return;
         }
         let ids: Vec<String> = self.containers.keys().cloned().collect();
         for id in ids {
             self.check_confirm_time(&id);
-            let outlives = |container: &&Container| container.exit.is_some() && container.standby.is_some();
+            self.check_calls(&id);
+            let waits =
+                |container: &Container| container.standby.is_some() || !container.ranks.waiting.is_empty();
+            let outlives = |container: &&Container| container.exit.is_some() && waits(container);
             if self.containers.get(&id).filter(outlives).is_some() {
                 self.violate(format!("{id} has ended, and its standby has not"));
             }

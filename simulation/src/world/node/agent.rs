@@ -54,6 +54,7 @@ impl World {
                 inputs.push(Input::TreeEmpty);
             }
         }
+        self.check_starts(id);
         self.agent_wake(id);
     }
 
@@ -82,11 +83,11 @@ impl World {
     fn agent_act(&mut self, id: &str, action: Action) -> Option<Input> {
         match action {
             Action::Report => self.agent_report(id),
-            Action::Start {
-                generation,
-                source: Source::Standby,
-            } => return self.standby_release(id, generation.0),
-            Action::Start { generation, .. } => {
+            Action::Start { generation, source } => {
+                self.note_attempt(id, source);
+                if source == Source::Standby {
+                    return self.standby_release(id, generation.0);
+                }
                 self.process_start(id, generation.0);
                 return Some(Input::Started);
             }
@@ -94,8 +95,14 @@ impl World {
             Action::Kill { .. } => return self.processes_kill(id, Time::MAX).map(Input::Killed),
             Action::Forward(_) => self.processes_terminate(id),
             Action::Say(_) => {}
-            Action::Warm => return self.standby_warm(id),
-            Action::EndStandbys => self.standby_kill(id, Time::MAX),
+            Action::Warm => {
+                self.ranks_warm(id);
+                return self.standby_warm(id);
+            }
+            Action::EndStandbys => {
+                self.standby_kill(id, Time::MAX);
+                self.ranks_end(id);
+            }
             Action::GiveUpStandby => self.standby_give_up(id),
             Action::Exit { code, flush } => {
                 self.say(|| format!("{id}: the agent exits with {code}"));

@@ -10,6 +10,7 @@ use lockstep_pod_agent::target::{BootNanos, Exit, Input, KillReport, Machine, Mo
 use crate::time::{MS, SEC, Time, unix};
 use crate::world::World;
 use crate::world::event::{Event, NodeIndex, ProcessId};
+use crate::world::node::ranks::Ranks;
 use crate::world::node::standby::{Released, Standby};
 use crate::world::node::worker::Process;
 
@@ -60,6 +61,10 @@ pub(crate) struct Container {
     pub(crate) standby: Option<Standby>,
     /// Set while the worker is a standby that has not confirmed its release.
     pub(crate) released: Option<Released>,
+    /// What the worker starts through the agent, and the standbys for that.
+    pub(crate) ranks: Ranks,
+    /// Number of starts in this attempt: from standbys, and cold. None: they are not reported.
+    pub(crate) starts: Option<(u32, u32)>,
     /// The daemon was asked to kill all processes from before this time.
     pub(crate) doomed_before: Time,
     /// The agent was told to exit.
@@ -101,6 +106,8 @@ impl Container {
             begun: None,
             standby: None,
             released: None,
+            ranks: Ranks::default(),
+            starts: None,
             doomed_before: 0,
             asked_to_exit: false,
             link: None,
@@ -131,6 +138,7 @@ impl World {
         container.released = None;
         self.agent_loses_link(id);
         self.standby_kill(id, Time::MAX);
+        self.waiting_kill(id, Time::MAX);
         drop(self.processes_kill(id, Time::MAX));
         self.container_may_end(id);
     }
@@ -141,7 +149,8 @@ impl World {
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
-        let is_empty = container.processes.is_empty() && container.standby.is_none();
+        let waits = container.standby.is_some() || !container.ranks.waiting.is_empty();
+        let is_empty = container.processes.is_empty() && !waits;
         if container.lives || container.exit.is_some() || !is_empty {
             return;
         }
@@ -209,10 +218,17 @@ impl World {
             self.agent_feed(id, Input::StandbyGone { hopeless });
             return self.container_may_end(id);
         }
+        if self.waiting_ended(id, process, exit) {
+            return self.container_may_end(id);
+        }
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
         if container.processes.remove(&process).is_none() {
             return;
         }
         self.say(|| format!("{id}: process {process} ends: {exit:?}"));
+        self.rank_ended(id, process, exit);
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
@@ -284,6 +300,7 @@ impl World {
             return self.violate(format!("{id}: the daemon kills a healthy worker"));
         }
         self.standby_kill(id, before);
+        self.waiting_kill(id, before);
         drop(self.processes_kill(id, before));
         if rounds > 0 {
             let container = id.to_owned();

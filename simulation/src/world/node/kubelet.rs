@@ -10,6 +10,7 @@ use crate::world::World;
 use crate::world::event::{Event, NodeIndex};
 use crate::world::kubernetes::api_server::PodPhase;
 use crate::world::node::container::{Container, Plain};
+use crate::world::node::ranks::Ranks;
 use crate::world::node::{LocalPod, pod_fact};
 
 /// Time between SIGTERM and SIGKILL of a pod that is deleted.
@@ -249,8 +250,13 @@ impl World {
                 created,
                 ended: created,
             });
-        } else if self.has_standbys(&pod.job) {
-            container.machine = container.machine.with_standby();
+        } else {
+            container.ranks = Ranks::of(self.ranks_of(&pod.job));
+            if self.has_standbys(&pod.job) {
+                container.machine = container.machine.with_standby();
+            } else if container.ranks.number > 0 {
+                container.machine = container.machine.with_standbys_of_ranks();
+            }
         }
         self.say(|| {
             format!(

@@ -16,8 +16,10 @@ use crate::world::node::worker::Process;
 
 /// The shortest and the longest time that the imports take.
 const IMPORTS: (Time, Time) = (50 * MS, 15 * SEC);
+/// The longest time that it takes to confirm, which is too long.
+const LATE: Time = 3 * SEC;
 /// How it ends if it refuses to go on.
-const REFUSED: Exit = Exit::Code(121);
+pub(super) const REFUSED: Exit = Exit::Code(121);
 
 /// A standby that waits, or still imports.
 #[derive(Debug, Clone)]
@@ -52,8 +54,8 @@ impl World {
     /// The agent starts a standby.
     pub(crate) fn standby_warm(&mut self, id: &str) -> Option<Input> {
         let container = self.containers.get(id)?;
-        if container.standby.is_some() {
-            // It ends, and the agent learns that.
+        if container.standby.is_some() || !self.has_standbys(&container.identity.0) {
+            // The one that is there ends, and the agent learns that. Or only ranks have standbys.
             return None;
         }
         if self.rng.percent(5) {
@@ -70,6 +72,12 @@ impl World {
             process,
             ready: false,
         });
+        self.standby_imports(id, number);
+        None
+    }
+
+    /// It becomes ready after a while. Some end before that, or later.
+    pub(super) fn standby_imports(&mut self, id: &str, number: ProcessId) {
         let ready = self.rng.span(IMPORTS.0, IMPORTS.1);
         let fate = self.rng.below(10);
         self.standby_will(id, number, ready, Does::BecomesReady);
@@ -77,10 +85,9 @@ impl World {
             let after = self.rng.span(0, [ready, 60 * SEC][usize::from(fate > 0)]);
             self.standby_will(id, number, after, Does::Dies);
         }
-        None
     }
 
-    fn standby_will(&mut self, id: &str, process: ProcessId, after: Time, does: Does) {
+    pub(super) fn standby_will(&mut self, id: &str, process: ProcessId, after: Time, does: Does) {
         let container = id.to_owned();
         self.queue.push(
             self.now + after,
@@ -93,6 +100,9 @@ impl World {
     }
 
     pub(crate) fn standby_does(&mut self, id: &str, number: ProcessId, does: Does) {
+        if self.rank_does(id, number, does) {
+            return;
+        }
         let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
             return;
         };
@@ -155,20 +165,25 @@ impl World {
                 identity.0, identity.1
             )
         });
-        let (after, does) = match self.rng.below(20) {
+        if let Some((after, does)) = self.some_answer(LATE) {
+            self.standby_will(id, number, after, does);
+        }
+        None
+    }
+
+    /// What a standby does once it is released, and when: at `late` at the latest. None: nothing.
+    pub(super) fn some_answer(&mut self, late: Time) -> Option<(Time, Does)> {
+        Some(match self.rng.below(20) {
             0..12 => (self.rng.span(MS, 50 * MS), Does::Confirms),
-            12..14 => (self.rng.span(50 * MS, 3 * SEC), Does::Confirms),
+            12..14 => (self.rng.span(50 * MS, late), Does::Confirms),
             14..16 => (self.rng.span(MS, 50 * MS), Does::Refuses(REFUSED)),
             16..18 => {
                 let exit = [Exit::Signal(9), Exit::Signal(11), Exit::Code(0), Exit::Code(1)];
                 let exit = exit[self.rng.index(4)];
-                (self.rng.span(0, 3 * SEC), Does::Refuses(exit))
+                (self.rng.span(0, late), Does::Refuses(exit))
             }
-            // It does nothing.
             _ => return None,
-        };
-        self.standby_will(id, number, after, does);
-        None
+        })
     }
 
     /// The released standby goes on: from here on it runs the worker's code.

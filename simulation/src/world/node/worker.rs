@@ -17,7 +17,7 @@ pub(crate) struct Process {
     /// The generation at which it was started.
     pub(crate) generation: u64,
     /// When it ends after SIGTERM, and with which exit. `None` if it ignores SIGTERM.
-    at_sigterm: Option<(Time, Exit)>,
+    pub(super) at_sigterm: Option<(Time, Exit)>,
     /// How long it takes to die after SIGKILL.
     pub(crate) dies_after: Time,
     /// It has received SIGKILL.
@@ -25,7 +25,9 @@ pub(crate) struct Process {
     /// The agent may not kill it.
     pub(crate) protected: bool,
     /// It hangs between these times, and gives no heartbeat.
-    hangs: (Time, Time),
+    pub(super) hangs: (Time, Time),
+    /// The launcher's rank that it is, or stands in for.
+    pub(crate) slot: Option<u8>,
 }
 
 impl Process {
@@ -33,6 +35,16 @@ impl Process {
     pub(crate) fn that_waits(self) -> Self {
         Self {
             at_sigterm: Some((MS, Exit::Signal(15))),
+            protected: false,
+            ..self
+        }
+    }
+
+    /// The same process while it waits for the answer to a call, or stands in for a rank: it ends
+    /// when that ends.
+    pub(crate) fn that_calls(self) -> Self {
+        Self {
+            at_sigterm: None,
             protected: false,
             ..self
         }
@@ -80,6 +92,7 @@ impl World {
                 identity.0, identity.1
             )
         });
+        self.launcher_begins(id, number);
         let first = self.rng.span(10 * MS, 2 * SEC);
         self.pulse_in(id, number, first);
         if let Some(timeout) = self.scenario.ready_timeout() {
@@ -133,6 +146,7 @@ impl World {
             killed: false,
             protected: stubborn && self.rng.percent(10),
             hangs: (0, 0),
+            slot: None,
         }
     }
 
