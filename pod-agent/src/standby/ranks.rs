@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use crate::sys::{self, Watched};
 use crate::target::calls::{RankRelease, RankStandby};
-use crate::target::{Exit, Input, Source, Standbys as Summary};
+use crate::target::{Exit, Input, Source};
 
 use super::ENDED;
 use super::ended;
@@ -357,27 +357,6 @@ impl Ranks {
             return true;
         }
         self.rank_reaped(pid, exit)
-    }
-
-    /// Adds these standbys to the summary.
-    pub(super) fn add_to(&self, summary: &mut Summary) {
-        let add =
-            |to: &mut u32, count: usize| *to = to.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-        add(
-            &mut summary.wanted,
-            self.kinds.all_wanted().max(self.waiting.len()),
-        );
-        for waiting in &self.waiting {
-            if let State::Ready(ready) = waiting.process.state {
-                summary.ready += 1;
-                summary.memory_kib = summary.memory_kib.saturating_add(ready.memory_kib);
-                summary.modules = summary.modules.max(ready.modules);
-            }
-        }
-        // No rank is wanted if none was alike.
-        if summary.reason.is_empty() && summary.ready < summary.wanted.max(1) {
-            summary.reason.clone_from(&self.reason);
-        }
     }
 
     /// A rank runs.

@@ -2,6 +2,7 @@
 
 use super::Standbys;
 use super::process::State;
+use super::ranks::Ranks;
 use super::way::Way;
 use crate::target::{Input, Standbys as Summary};
 
@@ -35,5 +36,28 @@ impl Standbys {
         }
         self.reported = Some(summary.clone());
         Some(Input::Standbys(summary))
+    }
+}
+
+impl Ranks {
+    /// Adds these standbys to the summary.
+    fn add_to(&self, summary: &mut Summary) {
+        let add =
+            |to: &mut u32, count: usize| *to = to.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        add(
+            &mut summary.wanted,
+            self.kinds.all_wanted().max(self.waiting.len()),
+        );
+        for waiting in &self.waiting {
+            if let State::Ready(ready) = waiting.process.state {
+                summary.ready += 1;
+                summary.memory_kib = summary.memory_kib.saturating_add(ready.memory_kib);
+                summary.modules = summary.modules.max(ready.modules);
+            }
+        }
+        // No rank is wanted if none was alike.
+        if summary.reason.is_empty() && summary.ready < summary.wanted.max(1) {
+            summary.reason.clone_from(&self.reason);
+        }
     }
 }

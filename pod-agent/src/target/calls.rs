@@ -6,8 +6,8 @@
 //!   ready then, and was not told to end.
 //! - No call is answered while a rank still dies that was killed because its caller had gone: the
 //!   launcher may be about to start it again.
-//! - If a standby was released for a call, the caller runs the program itself only once that standby
-//!   has ended without running anything of the program.
+//! - If a standby was released for a call, the caller runs the program itself only once that
+//!   standby has ended without running anything of the program.
 
 use std::time::Duration;
 

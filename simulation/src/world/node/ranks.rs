@@ -1,9 +1,9 @@
 //! Launchers: workers that start processes, their ranks, through the agent.
 //!
 //! A launcher starts a process for each rank, which calls the agent and waits for the answer. If a
-//! standby is released for the call, that is the rank, and the caller stands in for it: it ends when
-//! the rank ends, and the agent kills the rank if the caller ends first. Otherwise the caller
-//! becomes the rank itself.
+//! standby is released for the call, that is the rank, and the caller stands in for it. The caller
+//! ends when the rank ends, and the agent kills the rank if the caller ends first. Otherwise the
+//! caller becomes the rank itself.
 //!
 //! Callers and ranks are processes of the worker's tree. Standbys that wait are none.
 

@@ -240,18 +240,22 @@ impl Training {
     }
 
     /// The process of a pod that has the command line of the worker, and is neither a standby nor a
-    /// rank of another.
+    /// rank of another. Without an agent it is the container's first process.
     async fn worker(&self, pod: usize) -> Result<Process> {
         let id = container_id(&self.pod(pod).await?, CONTAINER)?;
         let init = process::init_of(&id).context("the container has no processes")?;
         let found = process::in_container(&id).into_iter().find(|process| {
             let args = process.args();
             let parent = process.status("PPid");
+            let is_first = process.pid == init.pid;
             let child = parent
                 .first()
                 .is_some_and(|parent| *parent == init.pid.to_string());
             let launcher = args.iter().any(|word| word.ends_with("torchrun"));
-            is_interpreter(*process) && child && !waits(*process) && launcher == (self.example.ranks > 1)
+            is_interpreter(*process)
+                && (is_first || child)
+                && !waits(*process)
+                && launcher == (self.example.ranks > 1)
         });
         found.with_context(|| format!("no worker in pod {pod}"))
     }
