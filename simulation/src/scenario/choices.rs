@@ -164,10 +164,10 @@ impl Scenario {
         }
     }
 
-    /// In a quarter of the scenarios with agents, workers of at least one replicatedJob start up to
-    /// three ranks through their agents. `rng` as above.
+    /// In a quarter of the scenarios with agents and without gangs, workers of at least one
+    /// replicatedJob start up to three ranks through their agents. `rng` as above.
     pub(crate) fn choose_ranks(&mut self, rng: &mut Rng) {
-        if self.plain || rng.below(4) > 0 {
+        if self.plain || self.gang.is_some() || rng.below(4) > 0 {
             return;
         }
         let jobs = &self.jobset.spec.replicated_jobs;

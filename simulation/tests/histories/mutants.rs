@@ -69,7 +69,7 @@ const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::ReleaseDoomedStandby, 469),
     (Mutant::ServeCallsOfStopped, 5608),
     (Mutant::ReleaseEndingRank, 1584),
-    (Mutant::KeepStandbysOfRanks, 92),
+    (Mutant::KeepStandbysOfRanks, 75),
     (Mutant::ColdRankBesideStandby, 38),
     (Mutant::NeverGiveUpRank, 38),
     (Mutant::CountStartsOfBefore, 1),
