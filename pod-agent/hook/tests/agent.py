@@ -11,6 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
+# Without job control, a shell has what it runs in the background ignore SIGINT, and programs inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 HOOK = Path(__file__).resolve().parent.parent
 MAGIC = 0x314B534C
 FILES = ("sitecustomize.py", "_lockstep_standby.py", "_lockstep_release.py", "_lockstep_wait.py")
