@@ -52,6 +52,21 @@ impl Bench {
     }
 
     /// Calls as this process would.
+    /// Learns a kind of rank from a call, and returns the caller's end of the socket.
+    fn learn(&mut self) -> (UnixDatagram, u32) {
+        let caller = self.call();
+        self.serve();
+        let kind = self.ranks.kinds.iter().next().unwrap().id;
+        (caller, kind)
+    }
+
+    /// Adds a standby of a kind that waits, and returns its end of the socket.
+    fn wait(&mut self, kind: u32) -> UnixDatagram {
+        let (standby, theirs) = waiting(kind);
+        self.ranks.waiting.push(standby);
+        theirs
+    }
+
     fn call(&self) -> UnixDatagram {
         self.call_with(&inherited::unseen())
     }
@@ -247,9 +262,7 @@ fn a_standby_that_does_not_become_a_rank_is_to_blame() {
         (&b""[..], "a rank's standby did not go on in time"),
     ] {
         let mut bench = Bench::new();
-        let _caller = bench.call();
-        bench.serve();
-        let kind = bench.ranks.kinds.iter().next().unwrap().id;
+        let (_caller, kind) = bench.learn();
         let (mut stage, standby) = released();
         if let Stage::Releasing(release) = &mut stage {
             release.kind = kind;
@@ -274,11 +287,8 @@ fn a_standby_that_does_not_become_a_rank_is_to_blame() {
 #[test]
 fn an_import_that_does_not_end_is_given_up() {
     let mut bench = Bench::new();
-    let _caller = bench.call();
-    bench.serve();
-    let kind = bench.ranks.kinds.iter().next().unwrap().id;
-    let (standby, theirs) = waiting(kind);
-    bench.ranks.waiting.push(standby);
+    let (_caller, kind) = bench.learn();
+    let theirs = bench.wait(kind);
     theirs.send(b"importing endless").unwrap();
     bench.ranks.hear_standbys();
     for passed in [Duration::ZERO, LONGEST_IMPORT / 2, LONGEST_IMPORT] {
@@ -352,18 +362,14 @@ fn nothing_is_started_ahead_before_the_first_heartbeat() {
 #[test]
 fn what_the_agent_ends_itself_is_no_failure() {
     let mut bench = Bench::new();
-    let _caller = bench.call();
-    bench.serve();
-    let kind = bench.ranks.kinds.iter().next().unwrap().id;
-    let (standby, _theirs) = waiting(kind);
-    bench.ranks.waiting.push(standby);
+    let (_caller, kind) = bench.learn();
+    let _theirs = bench.wait(kind);
     bench.ranks.end();
     assert!(bench.ranks.reaped(NOBODY, KILLED));
     assert_eq!(bench.ranks.kinds.next(|_| 0), Some((Duration::ZERO, kind)));
     assert_eq!(bench.ranks.log.said(), [""; 0]);
 
-    let (standby, _theirs) = waiting(kind);
-    bench.ranks.waiting.push(standby);
+    let _theirs = bench.wait(kind);
     assert!(bench.ranks.reaped(NOBODY, Exit::Signal(libc::SIGSEGV)));
     assert_eq!(
         bench.ranks.log.said(),
@@ -386,11 +392,8 @@ fn the_starts_of_an_attempt_are_not_counted_in_the_next() {
 #[test]
 fn a_standby_that_was_told_to_end_is_not_released() {
     let mut bench = Bench::new();
-    let _caller = bench.call();
-    bench.serve();
-    let kind = bench.ranks.kinds.iter().next().unwrap().id;
-    let (standby, theirs) = waiting(kind);
-    bench.ranks.waiting.push(standby);
+    let (_caller, kind) = bench.learn();
+    let theirs = bench.wait(kind);
     theirs.send(b"ready 1 1 1").unwrap();
     bench.ranks.hear_standbys();
     assert!(bench.ranks.waiting[0].stage().may_go_on());
