@@ -1,8 +1,10 @@
 //! What is made of standbys that end. No process has the PID that they have here.
 
+use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Stdio;
 
 use super::*;
 
@@ -227,25 +229,31 @@ fn an_import_that_does_not_end_is_given_up() {
 #[test]
 fn what_a_standby_has_started_counts_when_memory_is_short() {
     let mut bench = Bench::new();
+    // What it starts fills a variable of some MiB, says so, and then does nothing more.
+    let full = r#"x=$(head -c 4000000 /dev/zero | tr '\0' x); echo; read y"#;
     let mut shell = Command::new("sh")
-        .args(["-c", "sleep 30; exit 1"])
+        .args(["-c", r#"sh -c "$0"; exit 1"#, full])
         .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let pid = shell.id().cast_signed();
+    let mut line = String::new();
+    BufReader::new(shell.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
     let both = || family::Usage::of(pid).memory_kib;
-    while both() < memory::resident_kib(pid) + 300 {
-        std::thread::yield_now();
-    }
+    assert!(both() > memory::resident_kib(pid) + 3000);
     let _theirs = bench.standby(&["ready 1 2048 3"]);
     bench.standbys.process.as_mut().unwrap().pid = pid;
-    bench.leave(both() + 100);
+    bench.leave(both() + 1000);
     bench.looks();
     assert_eq!(bench.standbys.reason, "");
-    bench.leave(memory::resident_kib(pid) + 100);
+    bench.leave(both() - 1000);
     bench.looks();
     assert_eq!(bench.standbys.reason, memory::SHORT);
-    shell.wait().unwrap();
+    assert_eq!(shell.wait().unwrap().signal(), Some(libc::SIGKILL));
 }
 
 #[test]
