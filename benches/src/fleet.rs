@@ -1,12 +1,12 @@
 //! The simulated nodes, all in this process. Each has the daemon's own link
-//! ([`lockstep_node_daemon::link`]) with its own connection and token, the daemon's own table of
-//! workers, and simulated workers. Only containerd and the agents' sockets are left out.
+//! ([`lockstep_node_daemon::hub_link`]) with its own connection and token, the daemon's own table
+//! of workers, and simulated workers. Only containerd and the agents' sockets are left out.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use lockstep_node_daemon::link::{self, Hub};
+use lockstep_node_daemon::hub_link::{self, Hub};
 use lockstep_node_daemon::worker::driver::{Driver, Handle, Host};
 use lockstep_node_daemon::worker::facts::{HostKill, Input};
 use lockstep_node_daemon::worker::state::Table;
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             }
         }
         let hub = hub(&args.dir, args.port, node);
-        tokio::spawn(async move { Box::pin(link::serve(&hub, &handle)).await });
+        tokio::spawn(async move { Box::pin(hub_link::serve(&hub, &handle)).await });
     }
     say(BenchEvent::Ready);
     let mut orders = orders();

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use lockstep_control_plane::api::platform::{Replica, StatusPage};
 use lockstep_control_plane::controllers::restart::{Board, Post, Snapshot};
+use lockstep_control_plane::endpoints::platform::{Replica, StatusPage};
 use lockstep_core::restart::{
     Announcement, Cause, Exit, Generation, Heartbeat, Identity, Incarnation, Observed, Phase, PodFact,
     Reason, Report, RestartLevel, Scope, StandbyReport, Standbys, Starts, Timeline, UnixNanos, Worker,

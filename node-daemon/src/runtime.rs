@@ -16,7 +16,7 @@ use crate::agents::hostkill::ProcKiller;
 use crate::agents::peer::ProcPeerCheck;
 use crate::agents::sockets::Sockets;
 use crate::args::Args;
-use crate::link::Hub;
+use crate::hub_link::Hub;
 use crate::nri::plugin::Plugin;
 use crate::plain::record::Files;
 use crate::plain::stop;
@@ -25,7 +25,7 @@ use crate::worker::epochs::EpochFile;
 use crate::worker::facts::HostKill;
 use crate::worker::state::Table;
 use crate::worker::types::{ContainerId, Epoch, PodUid};
-use crate::{events, install, link, nri, plain};
+use crate::{events, hub_link, install, nri, plain};
 
 /// Runs the daemon until a signal ends it. Agents and workers keep running.
 ///
@@ -78,7 +78,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     spawn(&mut parts, async move {
         events::serve(&args.containerd_socket, &followed).await
     });
-    spawn(&mut parts, async move { link::serve(&hub, &workers).await });
+    spawn(&mut parts, async move { hub_link::serve(&hub, &workers).await });
 
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM: the daemon exits, agents and workers keep running"),

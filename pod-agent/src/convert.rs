@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockstep_proto::agent::v1 as wire;
 
 use crate::args::Args;
-use crate::target::{Codes, Epoch, Exit, Generation, Heartbeat, Phase, Standbys, Starts, Status, Target};
+use crate::machine::{Codes, Epoch, Exit, Generation, Heartbeat, Phase, Standbys, Starts, Status, Target};
 
 /// Longest `detail` on the wire, in bytes.
 const MAX_DETAIL: usize = 1024;

@@ -15,8 +15,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::machine::Heartbeat;
 use crate::sys::Interest;
-use crate::target::Heartbeat;
 
 use source::{Source, Stamp};
 

@@ -1,4 +1,4 @@
 //! The decisions of the pod agent, without the system around them. The simulation of the restart
 //! protocol runs them.
 
-pub mod target;
+pub mod machine;

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::{fs, io};
 
-use lockstep_pod_agent::target;
+use lockstep_pod_agent::machine;
 
 use crate::args::{Invocation, parse};
 use crate::supervisor::Supervisor;

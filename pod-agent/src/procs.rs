@@ -18,9 +18,9 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use crate::cgroup::Cgroup;
+use crate::machine::KillReport;
 use crate::sockets;
 use crate::sys;
-use crate::target::KillReport;
 
 /// Scans per round of SIGKILL. Few, because the dead are reaped only between rounds, and their
 /// number slows every scan.

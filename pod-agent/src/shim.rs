@@ -19,10 +19,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::machine::Exit;
 use crate::standby::wire::{self, Answer, Call};
 use crate::standby::{self, SHIM, SOCKET, inherited, names};
 use crate::sys::{self, Interest, Mask, Received, Signals};
-use crate::target::Exit;
 use crate::worker;
 
 /// Has launchers such as torchrun start ranks by this program.

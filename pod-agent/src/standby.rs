@@ -6,8 +6,8 @@
 //! Python go on. In the first attempt the hook only notes what is imported. With `program`, the
 //! [program] parks itself at a point of its choice.
 //!
-//! The [`Machine`](crate::target::Machine) decides when to start a standby and when to use it. This
-//! module holds the processes. They are children of the agent, so they keep their PIDs until they
+//! The [`Machine`](crate::machine::Machine) decides when to start a standby and when to use it.
+//! This module holds the processes. They are children of the agent, so they keep their PIDs until they
 //! are reaped.
 
 mod calls;
@@ -39,8 +39,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::machine::{Exit, Input, Standbys as Summary};
 use crate::sys::{self, Interest, Mask, Watched};
-use crate::target::{Exit, Input, Standbys as Summary};
 use crate::worker;
 
 use files::Mode;

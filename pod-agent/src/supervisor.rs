@@ -16,11 +16,11 @@ use crate::args::{Ahead, Args};
 use crate::convert;
 use crate::heartbeat::{BY_SOCKET, Pulse, Transport};
 use crate::link::Link;
+use crate::machine::{Action, Exit, Generation, Heartbeat, Input, Machine, Moment, Phase, Source, UnixNanos};
 use crate::mounts::Mounts;
 use crate::procs::Procs;
 use crate::standby::{Ended, Standbys};
 use crate::sys::{self, Interest, Reaped, Signals};
-use crate::target::{Action, Exit, Generation, Heartbeat, Input, Machine, Moment, Phase, Source, UnixNanos};
 use crate::worker;
 
 /// How long a last report may hold up the end of the container.

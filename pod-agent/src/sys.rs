@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::target::{BootNanos, Exit};
+use crate::machine::{BootNanos, Exit};
 pub(crate) use handover::{Watched, memory, pair};
 use libc::{SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGTRAP};
 pub(crate) use messages::{accept, call, listen, own_uid, peer, receive, send};

@@ -8,8 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use crate::machine::Generation;
 use crate::sys::{self, Mask};
-use crate::target::Generation;
 
 /// Tells the worker how often its group has been restarted.
 pub(crate) const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+pub mod standby;
+
 /// How often a group was restarted since its JobSet was created: the count that all of its workers
 /// should have. It never decreases while the JobSet's UID lives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

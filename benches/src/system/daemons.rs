@@ -9,7 +9,7 @@ use futures::{TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt as _};
-use lockstep_node_daemon::link::{self, Hub};
+use lockstep_node_daemon::hub_link::{self, Hub};
 use lockstep_node_daemon::worker::driver::{Driver, Handle};
 use lockstep_node_daemon::worker::state::Table;
 use serde_json::{Value, json};
@@ -82,6 +82,6 @@ pub(super) fn start(dir: &Path, port: u16, node: &str) -> Handle {
         boot_id: node.to_owned(),
     };
     let workers = handle.clone();
-    tokio::spawn(async move { Box::pin(link::serve(&hub, &workers)).await });
+    tokio::spawn(async move { Box::pin(hub_link::serve(&hub, &workers)).await });
     handle
 }

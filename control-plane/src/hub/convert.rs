@@ -7,9 +7,10 @@ use lockstep_core::restart::{
     Standbys, Starts, UnixNanos, WorkerRestart,
 };
 use lockstep_proto::node::v1 as pb;
+use lockstep_protocol::standby::beginning;
 
 use super::health::{Access, Health};
-use super::report_limits::{self, LONGEST_REASON, PROCESSES, ReportLimit};
+use super::report_limits::{self, ReportLimit};
 
 /// Longest text of a daemon that is kept, in bytes. No daemon sends longer ones.
 const LONGEST: usize = 256;
@@ -112,28 +113,26 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Repo
     })
 }
 
-/// Reads how a worker was started, and what is started ahead for it. Numbers that no agent can mean
-/// are cut to what one can, since they are only shown.
+/// Reads how a worker was started, and what is started ahead for it.
 fn standby_from(starts: Option<pb::Starts>, standbys: Option<pb::Standbys>) -> Option<Arc<StandbyReport>> {
     if starts.is_none() && standbys.is_none() {
         return None;
     }
+    let starts = starts.map(|starts| Starts {
+        standby: starts.standby,
+        cold: starts.cold,
+        ahead_ms: starts.ahead_ms,
+    });
+    let standbys = standbys.map(|standbys| Standbys {
+        wanted: standbys.wanted,
+        ready: standbys.ready,
+        memory_kib: standbys.memory_kib,
+        modules: standbys.modules,
+        reason: standbys.reason,
+    });
     Some(Arc::new(StandbyReport {
-        starts: starts.map(|starts| Starts {
-            standby: starts.standby.min(PROCESSES),
-            cold: starts.cold.min(PROCESSES),
-            ahead_ms: starts.ahead_ms,
-        }),
-        standbys: standbys.map(|standbys| {
-            let wanted = standbys.wanted.min(PROCESSES);
-            Standbys {
-                wanted,
-                ready: standbys.ready.min(wanted),
-                memory_kib: standbys.memory_kib,
-                modules: standbys.modules,
-                reason: beginning(standbys.reason, LONGEST_REASON),
-            }
-        }),
+        starts: starts.map(Starts::bounded),
+        standbys: standbys.map(Standbys::bounded),
     }))
 }
 
@@ -160,16 +159,6 @@ fn access_from(access: Option<pb::Access>) -> Access {
 /// A text of a daemon for people: at most [`LONGEST`] bytes, without control characters.
 pub(super) fn text_from(text: String) -> String {
     beginning(text, LONGEST)
-}
-
-/// At most this many bytes of a text, without control characters.
-fn beginning(mut text: String, most: usize) -> String {
-    text.truncate(text.floor_char_boundary(most));
-    // Terminals show it.
-    text.retain(|sign| !sign.is_control());
-    // What was cut off must not stay in memory.
-    text.shrink_to_fit();
-    text
 }
 
 /// The incarnation, if the message names one.

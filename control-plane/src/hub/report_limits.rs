@@ -12,10 +12,6 @@ pub(super) const WORKERS_PER_NODE: usize = 4096;
 const LONGEST_NAME: usize = 253;
 /// Longest UID, in bytes. UIDs of pods and JobSets have 36.
 const LONGEST_UID: usize = 63;
-/// Longest reason for missing standbys that is kept, in bytes. A longer one is cut off.
-pub(super) const LONGEST_REASON: usize = 200;
-/// Most processes of one worker that are believed to be started, or started ahead.
-pub(super) const PROCESSES: u32 = 1024;
 
 /// Why a report is not kept.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -6,10 +6,10 @@ use tokio::task::JoinSet;
 
 use super::clients::Threads;
 use super::{Common, Parts};
-use crate::api::platform::{self, ClusterAuthorizer, PlatformService, Replica, StatusPage};
-use crate::api::webhook;
 use crate::config::settings::Hub;
 use crate::controllers::placement::Placement;
+use crate::endpoints::platform::{self, ClusterAuthorizer, PlatformService, Replica, StatusPage};
+use crate::endpoints::webhook;
 use crate::hub::{self, Authenticator, ClusterKeys, ClusterReviewer, Expected, Gate, Refusals, Role};
 use crate::leader::{self, LeaderAddress};
 use crate::net::serve::{self, Awaited, Ready};

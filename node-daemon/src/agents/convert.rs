@@ -2,6 +2,7 @@
 
 use lockstep_proto::agent::v1 as wire;
 use lockstep_proto::agent::v1::agent_message::Kind;
+use lockstep_protocol::standby::beginning;
 use prost::Message as _;
 
 use crate::worker::types::{
@@ -16,16 +17,6 @@ const MAX_VERSION: usize = 64;
 /// Longest container name and container id, in bytes. Those of Kubernetes and containerd are far
 /// shorter.
 const MAX_NAME: usize = 253;
-/// Longest reason for missing standbys that is taken from an agent, in bytes.
-const MAX_REASON: usize = 200;
-/// Most processes of an attempt, started or standing by, that are believed.
-const MAX_PROCESSES: u32 = 1024;
-/// Most imported modules that are believed: the agent's list of them has 256 KiB.
-const MAX_MODULES: u32 = 128 << 10;
-/// Most memory of standbys that is believed, in KiB: a petabyte, so that sums do not overflow.
-const MAX_MEMORY_KIB: u64 = 1 << 40;
-/// Longest time of imports that is believed, in milliseconds: a day.
-const MAX_AHEAD_MS: u32 = 24 * 60 * 60 * 1000;
 
 /// A message of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +62,7 @@ pub fn decode(frame: &[u8]) -> Result<AgentMessage, DecodeError> {
         // Its epoch and generation are ignored: any process of the pod may send them.
         Some(Kind::Register(register)) => Ok(AgentMessage::Register {
             protocol: register.protocol,
-            version: text(register.agent_version, MAX_VERSION),
+            version: beginning(register.agent_version, MAX_VERSION),
             container: name("container", register.container)?,
             id: name("container id", register.container_id)?.into(),
         }),
@@ -108,7 +99,7 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
         counter: state.counter,
         revision: state.revision,
         since: UnixNanos(state.since_unix_nanos),
-        detail: text(state.detail, MAX_DETAIL),
+        detail: beginning(state.detail, MAX_DETAIL),
         needs_host_kill: state.needs_host_kill,
         // An older agent does not send it.
         host_kill_before: (state.host_kill_before != 0).then_some(BootNanos(state.host_kill_before)),
@@ -119,29 +110,35 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
 }
 
 fn starts(starts: wire::Starts) -> Starts {
+    let wire::Starts {
+        standby,
+        cold,
+        ahead_ms,
+    } = starts;
     Starts {
-        standby: starts.standby.min(MAX_PROCESSES),
-        cold: starts.cold.min(MAX_PROCESSES),
-        ahead_ms: starts.ahead_ms.min(MAX_AHEAD_MS),
+        standby,
+        cold,
+        ahead_ms,
     }
+    .bounded()
 }
 
 fn standbys(standbys: wire::Standbys) -> Standbys {
-    let wanted = standbys.wanted.min(MAX_PROCESSES);
+    let wire::Standbys {
+        wanted,
+        ready,
+        memory_kib,
+        modules,
+        reason,
+    } = standbys;
     Standbys {
         wanted,
-        ready: standbys.ready.min(wanted),
-        memory_kib: standbys.memory_kib.min(MAX_MEMORY_KIB),
-        modules: standbys.modules.min(MAX_MODULES),
-        reason: text(standbys.reason, MAX_REASON),
+        ready,
+        memory_kib,
+        modules,
+        reason,
     }
-}
-
-/// Shortens a text for people, and drops control characters: terminals show it.
-fn text(mut text: String, most: usize) -> String {
-    text.truncate(text.floor_char_boundary(most));
-    text.retain(|sign| !sign.is_control());
-    text
+    .bounded()
 }
 
 fn name(what: &'static str, name: String) -> Result<String, DecodeError> {

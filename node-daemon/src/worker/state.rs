@@ -23,19 +23,20 @@ use lockstep_mutants::mutant;
 
 use super::facts::{Effects, HostKill, Input};
 use super::types::{
-    AgentPhase, AgentState, BootNanos, ContainerId, Desired, Ended, Epoch, Exit, Generation, GroupUid,
-    Heartbeat, Incarnation, LinkId, Phase, PodUid, UnixNanos, WorkerState,
+    AgentPhase, AgentState, BootNanos, ContainerId, Desired, Ended, Epoch, Exit, GroupUid, Incarnation,
+    LinkId, PodUid, UnixNanos,
 };
 
 mod listing;
 mod orders;
 mod pods;
 mod queries;
+mod reports;
 mod unsupervised;
 mod worker;
 
 use pods::{PodEntry, PodSource};
-use worker::{AgentLimits, Link, Loss, PhaseReport, Worker};
+use worker::{AgentLimits, Link, Loss, Worker};
 
 /// Most ended incarnations kept per worker of a living pod.
 const MAX_ENDED: usize = 3;
@@ -282,73 +283,6 @@ impl Table {
             });
         }
         self.refresh(id, effects);
-    }
-
-    /// Reports this worker, if anything about it has changed since the last time.
-    fn refresh(&mut self, id: &ContainerId, effects: &mut Effects) {
-        let Some(worker) = self.workers.get_mut(id) else {
-            return;
-        };
-        let (Some(entry), Some(reported)) = (self.pods.get(&worker.pod), worker.phase()) else {
-            return;
-        };
-        let PhaseReport { phase, since, detail } = reported;
-        let last = worker.last.as_ref();
-        let limits = worker.limits;
-        let generation = |last: &AgentState| {
-            let highest = limits.map_or(last.generation, |limits| limits.generation);
-            last.generation.min(highest)
-        };
-        let counter = |last: &AgentState| {
-            let highest = limits.map_or(last.counter, |limits| limits.counter);
-            last.counter.min(highest)
-        };
-        let epoch = self
-            .groups
-            .get(&entry.pod.group)
-            .filter(|desired| desired.is_of(&entry.pod))
-            .map_or(Epoch::default(), |desired| desired.epoch)
-            .max(self.highest);
-        // The broken variant passes on what the agent says.
-        let epoch = match last {
-            Some(last) if mutant!(BelieveAgentsEpoch) => epoch.max(last.epoch),
-            _ => epoch,
-        };
-        let mut state = WorkerState {
-            group: entry.pod.group.clone(),
-            job: entry.pod.job.clone(),
-            index: entry.pod.index,
-            container: worker.name.clone(),
-            incarnation: Incarnation {
-                pod: worker.pod.clone(),
-                container: id.clone(),
-            },
-            namespace: entry.pod.namespace.clone(),
-            pod_name: entry.pod.name.clone(),
-            phase,
-            generation: last.map_or(Generation::default(), generation),
-            epoch,
-            counter: last.map_or(0, counter),
-            revision: worker.reported.as_ref().map_or(0, |reported| reported.revision),
-            since,
-            detail,
-            heartbeat: match phase {
-                Phase::Agent(_) => last.map_or(Heartbeat::Well, |last| last.heartbeat),
-                Phase::Unlinked(_) | Phase::Lost(_) => Heartbeat::Well,
-            },
-            released_at: worker.released_at(),
-            starts: last.and_then(|last| last.starts),
-            standbys: match phase {
-                Phase::Agent(AgentPhase::Done(_)) | Phase::Lost(_) => None,
-                Phase::Agent(_) | Phase::Unlinked(_) => last.and_then(|last| last.standbys.clone()),
-            },
-        };
-        if worker.reported.as_ref() != Some(&state) {
-            self.revision += 1;
-            state.revision = self.revision;
-            worker.reported = Some(state.clone());
-            effects.reports.push(state);
-        }
     }
 }
 

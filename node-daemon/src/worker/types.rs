@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+pub use lockstep_protocol::standby::{Standbys, Starts};
 pub use lockstep_protocol::{BootNanos, Epoch, Exit, Generation, Heartbeat, UnixNanos};
 
 macro_rules! id {
@@ -160,33 +161,6 @@ impl Phase {
             Self::Lost(_) => "Lost",
         }
     }
-}
-
-/// How the processes of an attempt were started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Starts {
-    /// From a standby.
-    pub standby: u32,
-    /// Without one.
-    pub cold: u32,
-    /// CPU time of the imports that a standby had done before the release, in milliseconds; the
-    /// most of any.
-    pub ahead_ms: u32,
-}
-
-/// Interpreters that an agent starts ahead, while its worker runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standbys {
-    /// How many the next attempt can use.
-    pub wanted: u32,
-    /// How many of them have imported what the last attempt had.
-    pub ready: u32,
-    /// Resident memory of all, in KiB, when they were ready.
-    pub memory_kib: u64,
-    /// Modules that one of them has imported; the most of any.
-    pub modules: u32,
-    /// Why there are fewer than wanted, or none can be; for people.
-    pub reason: String,
 }
 
 /// An agent's State message.

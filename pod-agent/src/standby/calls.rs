@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use crate::machine::{Source, calls};
 use crate::sys::{self, Interest};
-use crate::target::{Source, calls};
 
 use super::command;
 use super::inherited::{self, Inherited};

@@ -3,7 +3,7 @@
 use super::process::{Fault, State};
 use super::program::Program;
 use super::{ENDED, Standbys, is_sent};
-use crate::target::Exit;
+use crate::machine::Exit;
 
 /// The role of a reaped process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

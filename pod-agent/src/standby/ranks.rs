@@ -21,9 +21,9 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::machine::calls::{RankRelease, RankStandby};
+use crate::machine::{Exit, Input, Source};
 use crate::sys::{self, Watched};
-use crate::target::calls::{RankRelease, RankStandby};
-use crate::target::{Exit, Input, Source};
 
 use super::ENDED;
 use super::ended;

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use crate::target::calls::RankRelease;
-use crate::target::{Exit, Source};
+use crate::machine::calls::RankRelease;
+use crate::machine::{Exit, Source};
 
 use super::ended;
 use super::is_sent;

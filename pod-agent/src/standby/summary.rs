@@ -4,7 +4,7 @@ use super::Standbys;
 use super::process::State;
 use super::ranks::Ranks;
 use super::way::Way;
-use crate::target::{Input, Standbys as Summary};
+use crate::machine::{Input, Standbys as Summary};
 
 impl Standbys {
     /// The summary to report, if it has changed.

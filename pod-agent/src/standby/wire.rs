@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::target::Exit;
+use crate::machine::Exit;
 
 /// Longest message.
 pub(crate) const MAX_MESSAGE: usize = 256 << 10;

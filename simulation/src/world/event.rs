@@ -13,7 +13,7 @@ use lockstep_core::gang::GroupPolicy;
 use lockstep_node_daemon::plain;
 use lockstep_node_daemon::worker::facts::Input;
 use lockstep_node_daemon::worker::types::LinkId;
-use lockstep_pod_agent::target::{Exit, Status, Target};
+use lockstep_pod_agent::machine::{Exit, Status, Target};
 use lockstep_proto::node::v1 as pb;
 
 use crate::time::Time;

@@ -1,10 +1,13 @@
+use lockstep_protocol::standby::{
+    LONGEST_AHEAD_MS, LONGEST_REASON, MOST_MEMORY_KIB, MOST_MODULES, MOST_PROCESSES,
+};
 use proptest::prelude::*;
 
 use super::*;
 
 /// Numbers within the bounds, and any others.
 fn standbys() -> impl Strategy<Value = (Option<wire::Starts>, Option<wire::Standbys>)> {
-    let count = || prop_oneof![0..=MAX_PROCESSES, any::<u32>()];
+    let count = || prop_oneof![0..=MOST_PROCESSES, any::<u32>()];
     let starts = (count(), count(), any::<u32>()).prop_map(|(standby, cold, ahead_ms)| wire::Starts {
         standby,
         cold,
@@ -60,13 +63,13 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
         Ok(AgentMessage::State(state)) => {
             prop_assert!(state.detail.len() <= MAX_DETAIL);
             if let Some(starts) = state.starts {
-                prop_assert!(starts.standby.max(starts.cold) <= MAX_PROCESSES);
-                prop_assert!(starts.ahead_ms <= MAX_AHEAD_MS);
+                prop_assert!(starts.standby.max(starts.cold) <= MOST_PROCESSES);
+                prop_assert!(starts.ahead_ms <= LONGEST_AHEAD_MS);
             }
             if let Some(standbys) = state.standbys {
-                prop_assert!(standbys.ready <= standbys.wanted && standbys.wanted <= MAX_PROCESSES);
-                prop_assert!(standbys.memory_kib <= MAX_MEMORY_KIB && standbys.modules <= MAX_MODULES);
-                prop_assert!(standbys.reason.len() <= MAX_REASON);
+                prop_assert!(standbys.ready <= standbys.wanted && standbys.wanted <= MOST_PROCESSES);
+                prop_assert!(standbys.memory_kib <= MOST_MEMORY_KIB && standbys.modules <= MOST_MODULES);
+                prop_assert!(standbys.reason.len() <= LONGEST_REASON);
                 prop_assert!(!standbys.reason.contains(char::is_control));
             }
         }

@@ -7,7 +7,7 @@ mod unsupervised;
 use std::collections::BTreeSet;
 
 use super::super::facts::{ListedContainer, LiveContainer};
-use super::super::types::{Pod, SandboxId, StaleOrder};
+use super::super::types::{Generation, Heartbeat, Phase, Pod, SandboxId, StaleOrder, WorkerState};
 use super::*;
 use crate::testing;
 

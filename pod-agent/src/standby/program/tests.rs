@@ -1,6 +1,6 @@
 use super::super::{Ended, Memory, Standbys};
 use super::*;
-use crate::target::{Exit, Input};
+use crate::machine::{Exit, Input};
 
 /// No process has this PID.
 const NOBODY: i32 = i32::MAX;

@@ -1,6 +1,6 @@
 //! Failures of workers, and of their agents, containers, pods and nodes.
 
-use lockstep_pod_agent::target::Exit;
+use lockstep_pod_agent::machine::Exit;
 
 use crate::scenario::TERMINAL_CODE;
 use crate::time::{MS, SEC, Time};

@@ -2,7 +2,7 @@
 
 use lockstep_api::{Target, annotations::RestartScope};
 use lockstep_core::restart::{self, Announcement, Reason, Scope};
-use lockstep_pod_agent::target::{Exit, Phase, Status};
+use lockstep_pod_agent::machine::{Exit, Phase, Status};
 
 use super::Cause;
 use crate::world::World;

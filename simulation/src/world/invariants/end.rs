@@ -7,7 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::JobSet;
 use lockstep_core::jobset::completed;
 use lockstep_core::restart::{self, Durable, DurablePhase};
-use lockstep_pod_agent::target::Heartbeat;
+use lockstep_pod_agent::machine::Heartbeat;
 
 use super::latest;
 use crate::time::{SEC, Time};

@@ -4,8 +4,8 @@
 //! That no rank of the attempt before remains is checked at each start of a worker (`starts`):
 //! callers and ranks are processes of its tree, a released standby included.
 
-use lockstep_pod_agent::target::calls::RankStandby;
-use lockstep_pod_agent::target::{Action, Phase, Source};
+use lockstep_pod_agent::machine::calls::RankStandby;
+use lockstep_pod_agent::machine::{Action, Phase, Source};
 
 use crate::time::{MS, SEC, Time};
 use crate::world::World;

@@ -3,7 +3,7 @@
 //! That no other process of the worker remains is checked at each start (`starts`): a released
 //! standby counts as started, whether it has confirmed that or not.
 
-use lockstep_pod_agent::target::{Action, Source};
+use lockstep_pod_agent::machine::{Action, Source};
 
 use super::Truth;
 use crate::time::{MS, SEC, Time};

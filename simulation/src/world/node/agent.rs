@@ -7,7 +7,7 @@ use lockstep_node_daemon::worker::types::{
     AgentPhase, AgentState, ContainerId, Exit as DaemonExit, ExitCodes, LinkId, PodUid,
     Starts as DaemonStarts, Target as DaemonTarget,
 };
-use lockstep_pod_agent::target::{
+use lockstep_pod_agent::machine::{
     Action, BootNanos, Codes, Epoch, Exit, Input, Moment, Phase, Source, Status, Target, UnixNanos,
 };
 

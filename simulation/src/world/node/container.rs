@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockstep_node_daemon::worker::facts::Input as DaemonInput;
 use lockstep_node_daemon::worker::types::{ContainerId, Ended, Exit as DaemonExit, LinkId};
-use lockstep_pod_agent::target::{BootNanos, Exit, Input, KillReport, Machine, Moment, Phase, UnixNanos};
+use lockstep_pod_agent::machine::{BootNanos, Exit, Input, KillReport, Machine, Moment, Phase, UnixNanos};
 
 use crate::time::{MS, SEC, Time, unix};
 use crate::world::World;

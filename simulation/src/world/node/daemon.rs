@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockstep_node_daemon::link::convert;
+use lockstep_node_daemon::hub_link::convert;
 use lockstep_node_daemon::plain;
 use lockstep_node_daemon::worker::driver;
 use lockstep_node_daemon::worker::facts::{Effects, Input, ListedContainer, LiveContainer};

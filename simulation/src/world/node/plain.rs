@@ -20,7 +20,7 @@ use lockstep_node_daemon::worker::facts;
 use lockstep_node_daemon::worker::types::{
     AgentPhase, BootNanos, ContainerId, Ended, Phase, PodUid, UnixNanos,
 };
-use lockstep_pod_agent::target::Exit;
+use lockstep_pod_agent::machine::Exit;
 
 use crate::rng::Rng;
 use crate::scenario::{Profile, Scenario};

@@ -10,8 +10,8 @@
 mod calls;
 mod warming;
 
-use lockstep_pod_agent::target::Exit;
-use lockstep_pod_agent::target::calls::RankStandby;
+use lockstep_pod_agent::machine::Exit;
+use lockstep_pod_agent::machine::calls::RankStandby;
 
 use crate::time::{MS, SEC, Time, US};
 use crate::world::World;

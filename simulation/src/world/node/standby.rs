@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use lockstep_pod_agent::target::{Exit, Input};
+use lockstep_pod_agent::machine::{Exit, Input};
 
 use crate::scenario::Profile;
 use crate::time::{MS, SEC, Time};

@@ -1,6 +1,6 @@
 //! Worker processes: how they end by themselves, by SIGTERM and by SIGKILL.
 
-use lockstep_pod_agent::target::{Exit, Heartbeat, Input};
+use lockstep_pod_agent::machine::{Exit, Heartbeat, Input};
 
 use crate::scenario::{Profile, TERMINAL_CODE};
 use crate::time::{MS, SEC, Time, US};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lockstep_pod_agent::target::calls::{RankRelease, may_be_answered};
-use lockstep_pod_agent::target::{Exit, Input, Phase, Source};
+use lockstep_pod_agent::machine::calls::{RankRelease, may_be_answered};
+use lockstep_pod_agent::machine::{Exit, Input, Phase, Source};
 
 use crate::scenario::Profile;
 use crate::time::{MS, SEC, Time, US};

@@ -1,7 +1,7 @@
 //! Standbys of ranks: when the agent starts them, and how those that wait end.
 
-use lockstep_pod_agent::target::calls::RankStandby;
-use lockstep_pod_agent::target::{Exit, Heartbeat};
+use lockstep_pod_agent::machine::calls::RankStandby;
+use lockstep_pod_agent::machine::{Exit, Heartbeat};
 
 use crate::time::{SEC, Time};
 use crate::world::World;

@@ -6,13 +6,13 @@ use lockstep_proto::platform::v1 as pb;
 use tonic::Status;
 
 use super::{PlatformService, not_leading};
-use crate::api::platform::convert::{self, Detail};
-use crate::api::platform::error_details::{CallError, Reason};
-use crate::api::platform::large::{Size, Unread};
 use crate::controllers::restart::board::question::{
     self, Answer, AskError, QuestionSender, RequestedRestart, WAITING,
 };
 use crate::controllers::restart::board::{Key, Snapshot};
+use crate::endpoints::platform::convert::{self, Detail};
+use crate::endpoints::platform::error_details::{CallError, Reason};
+use crate::endpoints::platform::large::{Size, Unread};
 
 /// What the request would do, and the room that the answer takes.
 pub(super) async fn dry_run(

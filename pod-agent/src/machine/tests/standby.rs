@@ -1,7 +1,7 @@
 //! Starts from a standby, and when one is started ahead.
 
 use super::*;
-use crate::target::standby::{CONFIRM, SETTLED};
+use crate::machine::standby::{CONFIRM, SETTLED};
 
 const AHEAD: Duration = Duration::from_millis(1500);
 

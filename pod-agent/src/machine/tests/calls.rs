@@ -2,7 +2,7 @@
 //! program itself.
 
 use super::*;
-use crate::target::calls::{CONFIRM, RankRelease, RankStandby, may_be_answered};
+use crate::machine::calls::{CONFIRM, RankRelease, RankStandby, may_be_answered};
 
 #[test]
 fn calls_are_served_from_the_start_of_the_worker_until_it_is_stopped() {

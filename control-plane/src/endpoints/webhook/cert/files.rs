@@ -60,8 +60,8 @@ mod tests {
     use tokio::sync::watch;
 
     use super::follow;
-    use crate::api::webhook::cert::pair::Pair;
-    use crate::api::webhook::cert::{Certificate, Service};
+    use crate::endpoints::webhook::cert::pair::Pair;
+    use crate::endpoints::webhook::cert::{Certificate, Service};
 
     fn pair() -> Pair {
         let service = Service {

@@ -9,8 +9,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::api::platform::fields;
 use crate::controllers::restart::board::Key;
+use crate::endpoints::platform::fields;
 
 /// Longest search text.
 const MAX_SEARCH: usize = 256;

@@ -7,11 +7,11 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::{PlatformService, holding, not_leading};
-use crate::api::platform::authorize::Caller;
-use crate::api::platform::convert::{self, Detail};
-use crate::api::platform::fields;
-use crate::api::platform::large::Size;
 use crate::controllers::restart::board::{Board, Key};
+use crate::endpoints::platform::authorize::Caller;
+use crate::endpoints::platform::convert::{self, Detail};
+use crate::endpoints::platform::fields;
+use crate::endpoints::platform::large::Size;
 
 /// A page ends with the group that makes it larger than this, in bytes.
 const FULL_PAGE: usize = 2 * 1024 * 1024;

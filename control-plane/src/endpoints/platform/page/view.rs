@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::request::Subject;
 use super::{REST, StatusPage};
-use crate::api::platform::convert::{self, Detail};
 use crate::controllers::restart::board::{Board, Filter, Key, Snapshot};
+use crate::endpoints::platform::convert::{self, Detail};
 
 mod group;
 mod restarts;

@@ -4,7 +4,7 @@ use lockstep_core::restart::{Effect, Fate, Observed, Preview, Reason, RestartLev
 use lockstep_proto::platform::v1 as pb;
 
 /// The whole answer, with workers as they were observed.
-pub(in crate::api::platform) fn dry_run(preview: &Preview, observed: &Observed) -> pb::DryRun {
+pub(in crate::endpoints::platform) fn dry_run(preview: &Preview, observed: &Observed) -> pb::DryRun {
     let newest = super::newest_reports(observed);
     let mut answer = head(preview.effect);
     for (identity, fate) in &preview.workers {

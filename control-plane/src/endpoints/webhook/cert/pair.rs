@@ -39,7 +39,7 @@ const RENEW: SignedDuration = SignedDuration::from_hours(90 * 24);
 
 /// Why a pair cannot be generated or served.
 #[derive(Debug, Error)]
-pub(in crate::api::webhook) enum PairError {
+pub(in crate::endpoints::webhook) enum PairError {
     #[error("{0} is missing or damaged")]
     Missing(&'static str),
     #[error("PEM: {0}")]
@@ -70,15 +70,18 @@ pub(super) fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, P
 
 /// The contents of the Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::api::webhook) struct Pair {
-    pub(in crate::api::webhook) authority: Rotation,
+pub(in crate::endpoints::webhook) struct Pair {
+    pub(in crate::endpoints::webhook) authority: Rotation,
     pub(super) cert: String,
     pub(super) key: String,
 }
 
 impl Pair {
     /// A new certificate for a Service, from a new CA.
-    pub(in crate::api::webhook) fn generate(service: Service<'_>, now: Timestamp) -> Result<Self, PairError> {
+    pub(in crate::endpoints::webhook) fn generate(
+        service: Service<'_>,
+        now: Timestamp,
+    ) -> Result<Self, PairError> {
         Self::issue(Rotation::generate(TERMS, now)?, service, now)
     }
 
@@ -147,7 +150,7 @@ impl Pair {
     }
 
     /// The certificate and key for TLS.
-    pub(in crate::api::webhook) fn certified(&self) -> Result<Arc<CertifiedKey>, PairError> {
+    pub(in crate::endpoints::webhook) fn certified(&self) -> Result<Arc<CertifiedKey>, PairError> {
         certified(self.cert.as_bytes(), self.key.as_bytes())
     }
 

@@ -5,8 +5,8 @@ use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 
 use super::*;
-use crate::api::webhook::routes::Admission;
-use crate::api::webhook::tests::{admission, api_server};
+use crate::endpoints::webhook::routes::Admission;
+use crate::endpoints::webhook::tests::{admission, api_server};
 
 fn admitting() -> Admission {
     admission(api_server(Ok(std::collections::BTreeMap::new())))

@@ -121,10 +121,10 @@ mod tests {
 
     use super::authorize::Refusal;
     use super::*;
-    use crate::api::platform::convert::Detail;
-    use crate::api::platform::large::NamespaceLines;
-    use crate::api::platform::watch_slots::WatchSlots;
     use crate::controllers::restart::board::Board;
+    use crate::endpoints::platform::convert::Detail;
+    use crate::endpoints::platform::large::NamespaceLines;
+    use crate::endpoints::platform::watch_slots::WatchSlots;
 
     /// Answers in this order, the last one first; and who was refused.
     #[derive(Default)]

@@ -17,9 +17,9 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::run;
-use crate::api::webhook::cert::{Certificate, Current, Pair, Service};
 use crate::config::args::Args;
 use crate::config::settings::Settings;
+use crate::endpoints::webhook::cert::{Certificate, Current, Pair, Service};
 
 struct Server {
     address: SocketAddr,

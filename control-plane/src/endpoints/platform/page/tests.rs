@@ -14,7 +14,7 @@ use lockstep_core::restart::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::platform::tests::{identity, running};
+use crate::endpoints::platform::tests::{identity, running};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -32,20 +32,21 @@ use std::time::Duration;
 
 use lockstep_mutants::mutant;
 
+mod action;
 pub mod calls;
 mod heartbeat;
+mod input;
 mod killing;
 mod leaving;
 mod standby;
-mod types;
+mod status;
 
 use killing::Killing;
 use standby::Standby;
 
-pub use types::{
-    Action, BootNanos, Codes, Epoch, Exit, Generation, Heartbeat, Input, KillReport, Moment, Phase, Source,
-    Standbys, Starts, Status, Target, UnixNanos,
-};
+pub use action::{Action, KillReport, Source};
+pub use input::{Codes, Input, Moment, Target};
+pub use status::{BootNanos, Epoch, Exit, Generation, Heartbeat, Phase, Standbys, Starts, Status, UnixNanos};
 
 /// Shorter waits for a release are not logged.
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);

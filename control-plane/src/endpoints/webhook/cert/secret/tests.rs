@@ -5,7 +5,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::{Decision, InjectedBundles, Service, decide};
-use crate::api::webhook::cert::pair::Pair;
+use crate::endpoints::webhook::cert::pair::Pair;
 
 const SERVICE: Service<'_> = Service {
     namespace: "ns",

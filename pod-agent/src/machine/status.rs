@@ -1,0 +1,110 @@
+//! The state of the worker, as the agent reports it to the daemon.
+
+use std::time::Duration;
+
+pub use lockstep_protocol::{BootNanos, Epoch, Generation, Heartbeat, UnixNanos};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The code that Kubernetes sees: the exit code, or 128 + signal.
+    #[must_use]
+    pub fn code(self) -> i32 {
+        match self {
+            Exit::Code(code) => code,
+            Exit::Signal(signal) => 128 + signal,
+        }
+    }
+
+    /// The signal, or 0.
+    #[must_use]
+    pub fn signal(self) -> i32 {
+        match self {
+            Exit::Code(_) => 0,
+            Exit::Signal(signal) => signal,
+        }
+    }
+}
+
+/// State of the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Never started.
+    Fresh,
+    /// Being started.
+    Starting,
+    /// Running.
+    Running,
+    /// Signalled for a restart; processes may remain.
+    Stopping,
+    /// No process remains; waits for a release.
+    Parked,
+    /// Exited by itself, not 0.
+    Exited(Exit),
+    /// Exited 0 by itself.
+    Done,
+}
+
+/// What is sent to the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// State of the worker.
+    pub phase: Phase,
+    /// The count that it runs or parks at.
+    pub generation: Generation,
+    /// Highest epoch seen.
+    pub epoch: Epoch,
+    /// Highest counter seen.
+    pub counter: u64,
+    /// Grows with every change.
+    pub revision: u64,
+    /// When the phase (at this generation) was entered, or the heartbeat found late.
+    pub since: UnixNanos,
+    /// For people.
+    pub detail: String,
+    /// Set while processes remain that the agent cannot kill.
+    pub needs_host_kill: bool,
+    /// With `needs_host_kill`: when it was last requested. Processes started later are not covered.
+    pub host_kill_before: BootNanos,
+    /// Of a running worker; otherwise `Well`.
+    pub heartbeat: Heartbeat,
+    /// How the processes of this attempt were started. `None` before the first start, and for a
+    /// worker without standbys.
+    pub starts: Option<Starts>,
+    /// `None` for a worker without standbys.
+    pub standbys: Option<Standbys>,
+}
+
+/// How the processes of an attempt were started: the worker, and those that it starts through the
+/// agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Starts {
+    /// From a standby.
+    pub standby: u32,
+    /// Without one.
+    pub cold: u32,
+    /// CPU time of the imports that a standby had done before its release; the most of any.
+    pub ahead: Duration,
+}
+
+/// The interpreters that wait for the next attempt, see [`Source`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standbys {
+    /// How many the next attempt can use.
+    pub wanted: u32,
+    /// How many of them have imported what the last attempt had.
+    pub ready: u32,
+    /// Resident memory of those, in KiB, when they became ready.
+    pub memory_kib: u64,
+    /// Modules that one of them has imported; the most of any.
+    pub modules: u32,
+    /// Why there are fewer than wanted, or none can be; empty if there is no reason.
+    pub reason: String,
+}
