@@ -7,8 +7,8 @@
 //! [program] parks itself at a point of its choice.
 //!
 //! The [`Machine`](crate::machine::Machine) decides when to start a standby and when to use it.
-//! This module holds the processes. They are children of the agent, so they keep their PIDs until they
-//! are reaped.
+//! This module holds the processes. They are children of the agent, so they keep their PIDs until
+//! they are reaped.
 
 mod calls;
 mod command;

@@ -128,6 +128,11 @@ impl Group {
     }
 }
 
+/// When a replica's clock will show `at`, if it shows `clock` now.
+fn later(now: Time, clock: UnixNanos, at: UnixNanos) -> Time {
+    now + u64::try_from(at.0.saturating_sub(clock.0)).unwrap_or(0)
+}
+
 /// The restart in place that the status shows.
 pub(crate) fn durable_of(jobset: &JobSet) -> Durable {
     let status = jobset.status.as_ref();
@@ -274,10 +279,7 @@ impl World {
             out.condemned,
             (now, clock),
         );
-        let wake_at = out.wake_at.map(|at| {
-            let after = u64::try_from(at.0.saturating_sub(clock.0)).unwrap_or(0);
-            now + after
-        });
+        let wake_at = out.wake_at.map(|at| later(now, clock, at));
         let again_at = [wake_at, retry_at, pods_at].into_iter().flatten().min();
         group.again_at = again_at;
         let uid = group.uid.clone();
