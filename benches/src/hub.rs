@@ -61,7 +61,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         authenticator: Authenticator::new(token::expected(), cluster(), cluster()),
         refusals: Arc::<Refusals>::default(),
         // The limit is per address. Here all nodes share one address, so there is none.
-        strangers: usize::MAX,
+        unknown_connections: usize::MAX,
     };
     let registry = Registry::new(Epoch(1));
     let role = Role::new(LeaderAddress::unknown());

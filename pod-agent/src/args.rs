@@ -142,25 +142,12 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
     if let Some(dir) = copy_to {
         return Ok(Invocation::Copy(dir.into()));
     }
-    let socket = socket.ok_or(ArgsError::Missing("--socket"))?;
-    if socket.is_empty() || socket.len() > MAX_SOCKET_PATH {
-        return Err(ArgsError::Invalid {
-            option: "--socket",
-            value: socket,
-            expected: "a path of 1 to 107 bytes",
-        });
-    }
+    let socket = socket_path(socket)?;
     if command.first().is_none_or(|program| program.is_empty()) {
         return Err(ArgsError::NoCommand);
     }
-    let standby = match (standby, standby_program) {
-        (Some(_), true) => return Err(ArgsError::Exclude("--standby", "--standby-program")),
-        (Some(dir), false) => Some(Ahead::Python(dir.into())),
-        (None, true) => Some(Ahead::Program),
-        (None, false) => None,
-    };
     Ok(Invocation::Run(Args {
-        socket: socket.into(),
+        socket,
         container: text("--container", container)?,
         container_id: match container_id {
             Some(id) => text("--container-id", Some(id))?,
@@ -169,10 +156,32 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
         grace_default: millis("--grace-default-ms", grace)?.unwrap_or_default(),
         termination_grace: millis("--termination-grace-ms", termination_grace)?,
         heartbeat: heartbeat.map(PathBuf::from),
-        standby,
+        standby: ahead(standby, standby_program)?,
         command,
         allow_not_pid1,
     }))
+}
+
+fn socket_path(socket: Option<OsString>) -> Result<PathBuf, ArgsError> {
+    let socket = socket.ok_or(ArgsError::Missing("--socket"))?;
+    if socket.is_empty() || socket.len() > MAX_SOCKET_PATH {
+        return Err(ArgsError::Invalid {
+            option: "--socket",
+            value: socket,
+            expected: "a path of 1 to 107 bytes",
+        });
+    }
+    Ok(socket.into())
+}
+
+/// What is started ahead: the interpreter, by the hook in this folder, or the program itself.
+fn ahead(python: Option<OsString>, program: bool) -> Result<Option<Ahead>, ArgsError> {
+    match (python, program) {
+        (Some(_), true) => Err(ArgsError::Exclude("--standby", "--standby-program")),
+        (Some(dir), false) => Ok(Some(Ahead::Python(dir.into()))),
+        (None, true) => Ok(Some(Ahead::Program)),
+        (None, false) => Ok(None),
+    }
 }
 
 /// Splits `--name=value`.

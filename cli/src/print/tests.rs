@@ -186,7 +186,7 @@ fn restarts_are_a_table_and_say_what_is_not_known() {
         workers: took_ms.map(|_| 4),
         replaced_pods: Some(0),
         from_standbys: None,
-        ahead_millis: None,
+        ahead_ms: None,
         cause: "a restart was requested".into(),
         phases: None,
         source: "event",
@@ -357,7 +357,7 @@ fn phases_lie_on_one_scale() {
         workers: Some(4),
         replaced_pods: Some(1),
         from_standbys: Some(3),
-        ahead_millis: Some(1200),
+        ahead_ms: Some(1200),
         cause: "the pod was lost".into(),
         phases: vec![
             span("detect", 0.0, 0.1),

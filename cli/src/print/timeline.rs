@@ -41,7 +41,7 @@ pub(super) fn facts(timeline: &Timeline) -> String {
     }
     if let Some(from) = timeline.from_standbys.filter(|from| *from > 0) {
         let plural = if from == 1 { "a standby" } else { "standbys" };
-        let ahead = f64::from(timeline.ahead_millis.unwrap_or_default());
+        let ahead = f64::from(timeline.ahead_ms.unwrap_or_default());
         facts.push(format!("{from} from {plural} ({} ahead)", time::took(ahead)));
     }
     if let Some(at) = timeline.failed_at {

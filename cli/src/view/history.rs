@@ -5,6 +5,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
+use lockstep_api::conditions::events;
 use lockstep_api::events::TIMELINE;
 use lockstep_api::{InPlacePhase, InPlaceRestartStatus, JobSet};
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ mod tests;
 pub(crate) const EVENT: &str = "event";
 const STATUS: &str = "status";
 /// `reportingController` of the control plane's events about JobSets.
-const REPORTERS: [&str; 2] = ["lockstep.dev/control-plane", "jobset"];
+const REPORTERS: [&str; 2] = [events::RESTART_CONTROLLER, events::JOBSET_CONTROLLER];
 
 /// The restarts of a JobSet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -58,7 +59,7 @@ pub(crate) struct Entry {
     /// How many of them began from a standby, and the most CPU time in ms of imports that one had
     /// done before.
     pub(crate) from_standbys: Option<u32>,
-    pub(crate) ahead_millis: Option<u32>,
+    pub(crate) ahead_ms: Option<u32>,
     /// Why, in a sentence.
     pub(crate) cause: String,
     /// When each phase was reached, in milliseconds after the failure.
@@ -100,7 +101,7 @@ struct TimelineAnnotation {
     workers: Option<u32>,
     replaced_pods: Option<u32>,
     from_standbys: Option<u32>,
-    ahead_millis: Option<u32>,
+    ahead_ms: Option<u32>,
 }
 
 impl TimelineAnnotation {
@@ -185,17 +186,7 @@ fn when(event: &Event) -> Option<Timestamp> {
 /// The entry for an event, if it is about a restart or a worker that fails.
 fn entry(event: &Event) -> Option<Entry> {
     let what = event.reason.clone()?;
-    let reasons = [
-        "RestartedInPlace",
-        "Recreated",
-        "RecreatingJobs",
-        "RestartBlocked",
-        "WorkerEscalated",
-        "ReachedMaxRestarts",
-        "ReplacedPod",
-        "PodNotReplaced",
-    ];
-    if !reasons.contains(&what.as_str()) {
+    if !events::OF_RESTARTS.contains(&what.as_str()) {
         return None;
     }
     let note = event.note.clone().unwrap_or_default();
@@ -213,7 +204,7 @@ fn entry(event: &Event) -> Option<Entry> {
             workers: None,
             replaced_pods: None,
             from_standbys: None,
-            ahead_millis: None,
+            ahead_ms: None,
             cause: note,
             phases: None,
             source: EVENT,
@@ -229,7 +220,7 @@ fn entry(event: &Event) -> Option<Entry> {
         workers: timeline.workers,
         replaced_pods: timeline.replaced_pods,
         from_standbys: timeline.from_standbys,
-        ahead_millis: timeline.ahead_millis,
+        ahead_ms: timeline.ahead_ms,
         cause: cause(&note).to_owned(),
         phases: Some(phases),
         level: timeline.level,
@@ -316,7 +307,7 @@ fn unreported(
         workers: None,
         replaced_pods: None,
         from_standbys: None,
-        ahead_millis: None,
+        ahead_ms: None,
         cause: why(status),
         phases: None,
         source: STATUS,

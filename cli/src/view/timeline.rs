@@ -31,7 +31,7 @@ pub(crate) struct Timeline {
     /// How many of them began from a standby, and the most CPU time in ms of imports that one had
     /// done before.
     pub(crate) from_standbys: Option<u32>,
-    pub(crate) ahead_millis: Option<u32>,
+    pub(crate) ahead_ms: Option<u32>,
     /// The cause, in a sentence.
     pub(crate) cause: String,
     /// Its phases, some of which overlap.
@@ -103,7 +103,7 @@ pub(crate) fn timeline(history: &History, generation: Option<u64>) -> Result<Tim
         workers: entry.workers,
         replaced_pods: entry.replaced_pods,
         from_standbys: entry.from_standbys,
-        ahead_millis: entry.ahead_millis,
+        ahead_ms: entry.ahead_ms,
         cause: entry.cause.clone(),
         phases: spans(phases),
     })

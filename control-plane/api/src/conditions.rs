@@ -90,6 +90,35 @@ pub mod events {
     /// `action` of every event (events.k8s.io/v1).
     pub const ACTION: &str = "Reconciling";
 
+    /// `reportingController` of events about restarts in place.
+    pub const RESTART_CONTROLLER: &str = "lockstep.dev/control-plane";
+    /// `reportingController` of all other events about JobSets, as upstream has it.
+    pub const JOBSET_CONTROLLER: &str = "jobset";
+
+    /// The workers were restarted in place.
+    pub const RESTARTED_IN_PLACE: &str = "RestartedInPlace";
+    /// All Jobs were recreated, and their workers run.
+    pub const RECREATED: &str = "Recreated";
+    /// All Jobs are being recreated.
+    pub const RECREATING_JOBS: &str = "RecreatingJobs";
+    /// A worker's pod is replaced because restarts of its process do not help.
+    pub const WORKER_ESCALATED: &str = "WorkerEscalated";
+    /// A lost pod was replaced.
+    pub const REPLACED_POD: &str = "ReplacedPod";
+    /// A lost pod could not be replaced; the message has the error.
+    pub const POD_NOT_REPLACED: &str = "PodNotReplaced";
+    /// Reasons of all events about restarts.
+    pub const OF_RESTARTS: [&str; 8] = [
+        RESTARTED_IN_PLACE,
+        RECREATED,
+        RECREATING_JOBS,
+        super::RESTART_BLOCKED,
+        WORKER_ESCALATED,
+        super::reasons::REACHED_MAX_RESTARTS,
+        REPLACED_POD,
+        POD_NOT_REPLACED,
+    ];
+
     /// A Job could not be created; the message is the error.
     pub const JOB_CREATION_FAILED: &str = "JobCreationFailed";
     /// The headless Service could not be created; the message is the error.

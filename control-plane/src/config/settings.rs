@@ -148,7 +148,7 @@ pub struct Hub {
     /// Directory of the hub's CA; `None` to use a Secret.
     pub tls_dir: Option<PathBuf>,
     /// Concurrent connections of one address without an authenticated daemon.
-    pub strangers: usize,
+    pub unknown_connections: usize,
 }
 
 impl Settings {
@@ -208,7 +208,7 @@ impl Settings {
                 audience: args.hub_audience,
                 service_account: args.node_daemon_service_account,
                 tls_dir: args.hub_tls_dir,
-                strangers: usize::from(args.hub_unknown_connections),
+                unknown_connections: usize::from(args.hub_unknown_connections),
             },
             platform: args.platform_bind_address.0,
             status_page: args.status_page_bind_address.0,

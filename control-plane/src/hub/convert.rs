@@ -59,7 +59,7 @@ pub(super) struct Reported {
 /// # Errors
 /// If the state does not identify its worker, or is longer than what is kept.
 pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Reported, ReportLimit> {
-    report_limits::is_short(&state)?;
+    report_limits::check_lengths(&state)?;
     let incarnation = state.incarnation.take().and_then(incarnation_from);
     let incarnation = incarnation.ok_or(ReportLimit::Incomplete)?;
     let exit = state.exit.map_or(Exit::default(), |exit| Exit {

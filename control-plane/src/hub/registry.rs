@@ -108,7 +108,7 @@ impl Registry {
 
     /// The highest known epoch above the leader's, even if only one node reports it.
     #[must_use]
-    pub fn rival(&self) -> Option<Epoch> {
+    pub fn other_epoch(&self) -> Option<Epoch> {
         self.epoch_tracker.highest()
     }
 
@@ -301,7 +301,7 @@ impl Registry {
                 self.refusals.note(node, claim.reason(), &claim);
             }
             let reported = convert::report_from(node, state).and_then(|reported| {
-                self.is_native(&reported)?;
+                self.check_namespace(&reported)?;
                 gone.extend(entry.workers.remember(&reported)?);
                 Ok(reported)
             });
@@ -356,7 +356,7 @@ impl Registry {
     }
 
     /// Checks that the pod is in the namespace of the group that it names, if that is known.
-    fn is_native(&self, reported: &Reported) -> Result<(), ReportLimit> {
+    fn check_namespace(&self, reported: &Reported) -> Result<(), ReportLimit> {
         let group = self.groups.get(&reported.group);
         let is_foreign = group.is_some_and(|group| group.lock().is_foreign(&reported.namespace));
         if is_foreign {

@@ -49,7 +49,7 @@ impl ReportLimit {
 ///
 /// # Errors
 /// [`ReportLimit::TooLong`] for the first text that is not.
-pub(super) fn is_short(state: &pb::WorkerState) -> Result<(), ReportLimit> {
+pub(super) fn check_lengths(state: &pb::WorkerState) -> Result<(), ReportLimit> {
     let none = pb::Incarnation::default();
     let incarnation = state.incarnation.as_ref().unwrap_or(&none);
     let all = [

@@ -42,7 +42,7 @@ pub struct Gate {
     /// Counts and logs refusals.
     pub refusals: Arc<Refusals>,
     /// Connections from one address, at the same time, on which no daemon has authenticated yet.
-    pub strangers: usize,
+    pub unknown_connections: usize,
 }
 
 /// Serves `lockstep.node.v1.NodeHub`.
@@ -252,7 +252,7 @@ pub(super) async fn serve_on(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let refusals = Arc::clone(&gate.refusals);
-    let limit = ConnectionLimit::new(gate.strangers, move |peer, why| {
+    let limit = ConnectionLimit::new(gate.unknown_connections, move |peer, why| {
         refusals.note(peer, why.reason(), why);
     });
     let service = HubService {

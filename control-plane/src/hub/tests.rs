@@ -34,7 +34,7 @@ mod two_streams;
 
 const UID: &str = "group-1";
 /// The places that the test hub has for each address: all clients of a test share one address.
-const STRANGERS: usize = 32;
+const UNKNOWN_CONNECTIONS: usize = 32;
 
 struct Hub {
     registry: Arc<Registry>,
@@ -98,7 +98,7 @@ impl Hub {
         let gate = Gate {
             authenticator: cluster.authenticator(),
             refusals: Arc::clone(&refusals),
-            strangers: STRANGERS,
+            unknown_connections: UNKNOWN_CONNECTIONS,
         };
         let (authenticator, end) = (Arc::clone(&gate.authenticator), shutdown.clone());
         tokio::spawn(async move { authenticator.keep(end).await });
@@ -266,7 +266,7 @@ async fn a_node_that_has_obeyed_a_higher_epoch_outbids_the_leader_unless_others_
     says(&registry, "n2", 6);
     let outbid = tokio::time::timeout(Duration::from_secs(3600), registry.outbid()).await;
     assert!(outbid.is_err(), "one of two is not believed: {outbid:?}");
-    assert_eq!(registry.rival(), Some(Epoch(9)));
+    assert_eq!(registry.other_epoch(), Some(Epoch(9)));
     assert_eq!(refusals.count("higher_epoch"), 1);
 }
 

@@ -85,7 +85,7 @@ pub(super) async fn unseen(
 ) -> LeaseError {
     let deadline = election.renew_deadline;
     // A read that fails or is slow must leave time for others.
-    let (every, patience) = (election.retry.min(deadline / 4), deadline / 3);
+    let (every, timeout) = (election.retry.min(deadline / 4), deadline / 3);
     let mut seen = Instant::now();
     loop {
         let left = |seen: Instant| deadline.saturating_sub(seen.elapsed());
@@ -94,7 +94,7 @@ pub(super) async fn unseen(
         }
         tokio::time::sleep(every.min(left(seen))).await;
         let asked = Instant::now();
-        match tokio::time::timeout(patience.min(left(seen)), leases.get_opt(&election.lease)).await {
+        match tokio::time::timeout(timeout.min(left(seen)), leases.get_opt(&election.lease)).await {
             Ok(Ok(Some(lease))) => {
                 if let Err(fallen) = highest.see(&lease) {
                     return fallen.into();

@@ -96,7 +96,7 @@ struct RetryPolicy {
     limit: Duration,
     /// The timeout of one request, which leaves time for others. An attempt to write takes two
     /// requests.
-    patience: Duration,
+    timeout: Duration,
     /// The pause between two attempts.
     pause: Duration,
 }
@@ -106,7 +106,7 @@ impl RetryPolicy {
         let limit = time_to_renew(election);
         Self {
             limit,
-            patience: limit / 3,
+            timeout: limit / 3,
             pause: election.retry.min(limit / 4),
         }
     }
@@ -177,7 +177,7 @@ impl Guard {
     async fn refused(&self, answer: Response<Body>) -> Refused {
         let status = answer.status();
         let body = Limited::new(answer.into_body(), LONGEST_REFUSAL).collect();
-        let body = within(self.pace.patience, body).await.ok();
+        let body = within(self.pace.timeout, body).await.ok();
         let refusal = body.and_then(|body| serde_json::from_slice::<Status>(&body.to_bytes()).ok());
         let message = refusal.map(|refusal| refusal.message).unwrap_or_default();
         Refused { status, message }
@@ -185,7 +185,7 @@ impl Guard {
 
     async fn send(&self, head: &Parts, body: impl Into<Bytes>) -> Result<Response<Body>, BoxError> {
         let request = Request::from_parts(head.clone(), Body::from(body.into()));
-        within(self.pace.patience, self.client.send(request)).await
+        within(self.pace.timeout, self.client.send(request)).await
     }
 
     async fn read(&self, head: &Parts, body: &Bytes) -> Result<Response<Body>, BoxError> {
@@ -194,7 +194,7 @@ impl Guard {
             return Ok(answer);
         }
         let mut lease: Lease = {
-            let body = within(self.pace.patience, answer.into_body().collect()).await?;
+            let body = within(self.pace.timeout, answer.into_body().collect()).await?;
             serde_json::from_slice(&body.to_bytes())?
         };
         self.goes_back(&lease);
@@ -210,7 +210,7 @@ impl Guard {
     async fn write(&self, head: &Parts, body: &Bytes) -> Result<Response<Body>, BoxError> {
         let mut patch: Map<String, Value> = serde_json::from_slice(body)?;
         for _ in 0..=RACES {
-            let Some(lease) = within(self.pace.patience, self.leases.get_opt(&self.name)).await? else {
+            let Some(lease) = within(self.pace.timeout, self.leases.get_opt(&self.name)).await? else {
                 return self.gone();
             };
             if self.goes_back(&lease) {

@@ -83,7 +83,7 @@ impl Leader {
         // costs the next leader nothing, and these nodes obey it if they were right. After the
         // store has gone back, nodes have seen this leader's epoch, and the next one might be below
         // it.
-        let reserve = registry.rival().max(went_back.then_some(leadership.epoch));
+        let reserve = registry.other_epoch().max(went_back.then_some(leadership.epoch));
         if let Some(epoch) = reserve {
             let reserved = tokio::time::timeout(RESERVE_WITHIN, leadership.reserve_epoch(epoch)).await;
             if let Err(error) = reserved.map_err(anyhow::Error::from).and_then(|done| Ok(done?)) {

@@ -226,7 +226,7 @@ impl<'a> Servers<'a> {
         let Hub {
             audience,
             service_account,
-            strangers,
+            unknown_connections,
             ..
         } = &settings.hub;
         let client = &clients.general;
@@ -238,7 +238,7 @@ impl<'a> Servers<'a> {
         Gate {
             authenticator: Authenticator::new(expected, ClusterKeys(client.clone()), reviewer),
             refusals: Arc::new(Refusals::register(metrics)),
-            strangers: *strangers,
+            unknown_connections: *unknown_connections,
         }
     }
 

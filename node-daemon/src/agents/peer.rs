@@ -123,7 +123,7 @@ impl PeerCheck for ProcPeerCheck {
             return Err(PeerError::NotInit(pid));
         }
         mounts::show_agent(&self.read(pid, "mountinfo")?).map_err(|why| PeerError::NotAgent { pid, why })?;
-        peer.is_still(pid)?;
+        peer.check_unchanged(pid)?;
         Ok(pid)
     }
 
@@ -131,7 +131,7 @@ impl PeerCheck for ProcPeerCheck {
         let pid = peer.pid()?;
         let cgroup = self.read(pid, "cgroup")?;
         let (_, id) = place_of(&cgroup).ok_or(PeerError::NoContainer(pid))?;
-        peer.is_still(pid)?;
+        peer.check_unchanged(pid)?;
         Ok(id.into())
     }
 }

@@ -168,7 +168,7 @@ impl Phase {
 pub struct AgentState {
     /// State of the worker.
     pub phase: AgentPhase,
-    /// The count that it runs or parks at.
+    /// The generation that it runs or parks at.
     pub generation: Generation,
     /// Highest epoch that it claims to have seen. It is not passed on: any process may be at the
     /// other end.
@@ -222,7 +222,7 @@ pub struct WorkerState {
     pub pod_name: String,
     /// Its state.
     pub phase: Phase,
-    /// The count that it runs or parks at.
+    /// The generation that it runs or parks at.
     pub generation: Generation,
     /// Highest epoch under which a hub has welcomed this node, or has sent an order for this group.
     pub epoch: Epoch,
@@ -276,7 +276,7 @@ pub struct Desired {
     pub namespace: Option<String>,
     /// The leader's epoch.
     pub epoch: Epoch,
-    /// The count that every worker should have.
+    /// The generation that every worker should have.
     pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u64,
@@ -311,7 +311,7 @@ impl Desired {
 /// What the control plane wants of a worker under a worker restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerRestart {
-    /// The count that it should have.
+    /// The generation that it should have.
     pub generation: Generation,
     /// Start if parked at `generation`.
     pub release: bool,
@@ -322,7 +322,7 @@ pub struct WorkerRestart {
 pub struct Target {
     /// The leader's epoch.
     pub epoch: Epoch,
-    /// The count that the worker should have.
+    /// The generation that the worker should have.
     pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u64,

@@ -20,7 +20,7 @@ pub enum Action {
     /// Start the worker. A cold start is answered with `Started` or `StartFailed`; that of the
     /// standby with `Started` or `StandbyRefused`.
     Start {
-        /// The count to start it with.
+        /// The generation to start it with.
         generation: Generation,
         /// From what.
         source: Source,

@@ -21,7 +21,7 @@ pub struct Moment {
 pub struct Target {
     /// Of the leader that gave the order.
     pub epoch: Epoch,
-    /// The count that the worker should have.
+    /// The generation that the worker should have.
     pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u64,

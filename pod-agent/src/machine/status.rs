@@ -57,7 +57,7 @@ pub enum Phase {
 pub struct Status {
     /// State of the worker.
     pub phase: Phase,
-    /// The count that it runs or parks at.
+    /// The generation that it runs or parks at.
     pub generation: Generation,
     /// Highest epoch seen.
     pub epoch: Epoch,

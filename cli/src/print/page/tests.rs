@@ -18,7 +18,7 @@ fn restart(took_ms: f64, cause: &str) -> Timeline {
         workers: Some(4),
         replaced_pods: Some(0),
         from_standbys: None,
-        ahead_millis: None,
+        ahead_ms: None,
         cause: cause.into(),
         phases: vec![span("detect", 0.0, 1.2), span("run", 1.2, took_ms)],
     }

@@ -71,7 +71,7 @@ fn in_a_history_and_a_timeline() {
             workers: Some(u32::MAX),
             replaced_pods: Some(1),
             from_standbys: None,
-            ahead_millis: None,
+            ahead_ms: None,
             cause: forged(),
             phases: None,
             source: "event",
@@ -91,7 +91,7 @@ fn in_a_history_and_a_timeline() {
         workers: None,
         replaced_pods: None,
         from_standbys: None,
-        ahead_millis: None,
+        ahead_ms: None,
         cause: forged(),
         phases: Vec::new(),
     };

@@ -29,7 +29,7 @@ fn timeline(generation: u64, failed: Timestamp) -> Value {
         "failedAt": failed, "detectedAt": failed + 1_200_000, "stopPushedAt": failed + 1_300_000,
         "writtenAt": 0, "stoppedAt": failed + 9_000_000, "parkedAt": failed + 9_500_000,
         "releasedAt": failed + 12_000_000, "runningAt": failed + 31_240_000,
-        "workers": 4, "replacedPods": 0, "fromStandbys": 3, "aheadMillis": 1200, "somethingNew": true,
+        "workers": 4, "replacedPods": 0, "fromStandbys": 3, "aheadMs": 1200, "somethingNew": true,
     })
 }
 
@@ -70,7 +70,7 @@ fn restarts_are_in_the_order_of_their_failures() {
         (last.at, last.took_ms, last.workers),
         (Some(before(60)), Some(31.2), Some(4))
     );
-    assert_eq!((last.from_standbys, last.ahead_millis), (Some(3), Some(1200)));
+    assert_eq!((last.from_standbys, last.ahead_ms), (Some(3), Some(1200)));
     let phases = last.phases.clone().unwrap();
     assert_eq!(
         (phases.detected, phases.written, phases.stopped),

@@ -11,7 +11,7 @@ fn entry(generation: u64, phases: Option<Phases>) -> Entry {
         workers: Some(4),
         replaced_pods: Some(0),
         from_standbys: None,
-        ahead_millis: None,
+        ahead_ms: None,
         cause: "worker a[1]/worker exited with code 3".into(),
         phases,
         source: "event",

@@ -47,35 +47,24 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
     if is_over || !jobset.is_managed_here() || limits::is_over(jobset) {
         return None;
     }
-    let restarts = jobset.restarts();
     let current: Vec<&Job> = jobs
         .iter()
         .map(AsRef::as_ref)
         .filter(|job| is_of(job, jobset))
         .collect();
     let minimums = spec.minimums(&jobset.spec.replicated_jobs);
-    let part = |replicated_job: &ReplicatedJob| {
-        let name = replicated_job.name.as_str();
-        let jobs: Vec<&Job> = current
-            .iter()
-            .copied()
-            .filter(|job| label(job, labels::REPLICATED_JOB_NAME) == Some(name))
-            .collect();
-        let minimum = minimums.get(name).copied().unwrap_or(0);
-        let pods = pods
-            .iter()
-            .filter(|pod| pod.replicated_job == name)
-            .filter(|pod| pod.namespace == jobset.ns() && pod.jobset_uid == jobset.uid_str())
-            .filter(|pod| pod.restart_attempt == restarts);
-        let mut part = part(jobset, replicated_job, &jobs, minimum);
-        part.pods = pods.cloned().collect();
-        (part, jobs)
-    };
     let timeout = SignedDuration::from_secs(i64::from(spec.schedule_timeout_seconds()));
     let mut gangs: Vec<Gang> = Vec::new();
     for replicated_job in &jobset.spec.replicated_jobs {
         let name = gang_name(jobset, &replicated_job.name);
-        let (part, jobs) = part(replicated_job);
+        let jobs: Vec<&Job> = current
+            .iter()
+            .copied()
+            .filter(|job| label(job, labels::REPLICATED_JOB_NAME) == Some(&replicated_job.name))
+            .collect();
+        let minimum = minimums.get(replicated_job.name.as_str()).copied().unwrap_or(0);
+        let mut part = part(jobset, replicated_job, &jobs, minimum);
+        part.pods = pods_of(jobset, replicated_job, pods);
         let asked = started_at(&jobs);
         // Ended Jobs may have used another backend than those that were recreated since.
         let pod_group = jobs
@@ -113,7 +102,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
             .as_ref()
             .map(|time| time.0)
             .unwrap_or_default(),
-        restarts,
+        restarts: jobset.restarts(),
         status: jobset
             .status
             .as_ref()
@@ -121,6 +110,17 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
             .unwrap_or_default(),
         gangs,
     })
+}
+
+/// The pods of a replicatedJob's current Jobs.
+fn pods_of(jobset: &JobSet, replicated_job: &ReplicatedJob, pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+    let restarts = jobset.restarts();
+    pods.iter()
+        .filter(|pod| pod.replicated_job == replicated_job.name)
+        .filter(|pod| pod.namespace == jobset.ns() && pod.jobset_uid == jobset.uid_str())
+        .filter(|pod| pod.restart_attempt == restarts)
+        .cloned()
+        .collect()
 }
 
 /// When the first of the Jobs was started.

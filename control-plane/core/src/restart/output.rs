@@ -45,7 +45,7 @@ pub struct Condemned {
 /// Desired state of a group's workers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Desired {
-    /// The count that all workers should have.
+    /// The generation that all workers should have.
     pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u32,
@@ -65,7 +65,7 @@ pub struct Desired {
 /// Desired state of a worker that had a worker restart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorkerRestart {
-    /// The count that it should have, above that of the group.
+    /// The generation that it should have, above that of the group.
     pub generation: Generation,
     /// True if it starts once it is parked at `generation`.
     pub release: bool,

@@ -41,7 +41,7 @@ pub struct Report {
     pub pod_name: String,
     /// Its phase.
     pub phase: Phase,
-    /// The count that it runs or parks at.
+    /// The generation that it runs or parks at.
     pub generation: Generation,
     /// Highest counter that its agent has seen.
     pub counter: u32,

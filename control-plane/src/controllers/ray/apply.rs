@@ -299,15 +299,15 @@ pub(super) async fn request_restart(
 
 /// Writes or removes the annotation for status fields that the CRD of RayJobs drops, on top of
 /// exactly this version. Returns the new version.
-pub(super) async fn remember(
+pub(super) async fn write_status_annotation(
     client: &Client,
     job: &RayJob,
-    memory: Option<&str>,
+    value: Option<&str>,
 ) -> Result<Option<String>, RayError> {
     let patch = json!({"metadata": {
         "uid": job.metadata.uid,
         "resourceVersion": job.metadata.resource_version,
-        "annotations": {JOB_STATUS: memory},
+        "annotations": {JOB_STATUS: value},
     }});
     let patched = api(client, job)
         .patch_metadata(job.name(), &PatchParams::default(), &Patch::Merge(patch))

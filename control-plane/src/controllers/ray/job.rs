@@ -254,7 +254,7 @@ impl Reconciler {
             self.write(job, plan.status_annotation, *status).await?;
         }
         if plan.forget {
-            apply::remember(client, job, None).await?;
+            apply::write_status_annotation(client, job, None).await?;
         }
         for event in plan.events {
             self.retry_state.publish(job, event);
@@ -276,7 +276,7 @@ impl Reconciler {
     ) -> Result<(), RayError> {
         let mut meta = job.metadata.clone();
         if let Some(memory) = memory {
-            meta.resource_version = apply::remember(&self.client, job, Some(&memory)).await?;
+            meta.resource_version = apply::write_status_annotation(&self.client, job, Some(&memory)).await?;
         }
         apply::write_status::<RayJob>(&self.client, &meta, &status).await
     }

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Resource;
 use kube::api::{Api, ObjectMeta, PostParams};
 use lockstep_api::JobSet;
+use lockstep_api::conditions::events::RESTART_CONTROLLER;
 use lockstep_api::events::TIMELINE;
 use lockstep_core::jobset::plan::Severity;
 use lockstep_core::restart::{Announcement, Generation};
@@ -24,8 +25,6 @@ use crate::telemetry::log_limit::LineLimit;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 use note::Note;
-
-const CONTROLLER: &str = "lockstep.dev/control-plane";
 
 /// Takes announcements from group tasks, and never makes them wait.
 #[derive(Clone)]
@@ -155,7 +154,7 @@ fn event(jobset: &JobSet, note: Note) -> Event {
         regarding: Some(ObjectReference {
             ..jobset.object_ref(&())
         }),
-        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_controller: Some(RESTART_CONTROLLER.to_owned()),
         type_: Some(kind.to_owned()),
         ..Event::default()
     }

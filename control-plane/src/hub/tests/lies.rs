@@ -332,7 +332,7 @@ async fn a_thousand_connections_of_one_client_keep_no_other_out() {
         crowd.push(socket.connect(hub.address).await.unwrap());
     }
     // Connections without room to wait are closed.
-    hub.has_refused("too_many_connections", 1000 - 16 * STRANGERS as u64)
+    hub.has_refused("too_many_connections", 1000 - 16 * UNKNOWN_CONNECTIONS as u64)
         .await;
     let began = Instant::now();
     let after = welcomed(&hub, "n2", 3).await;
@@ -345,7 +345,7 @@ async fn a_thousand_connections_of_one_client_keep_no_other_out() {
 async fn open_streams_do_not_count() {
     let hub = Hub::start().await;
     let mut nodes = Vec::new();
-    for node in 0..2 * STRANGERS {
+    for node in 0..2 * UNKNOWN_CONNECTIONS {
         nodes.push(welcomed(&hub, &format!("n{node}"), 3).await);
     }
     assert_eq!(hub.registry.connected(), nodes.len());

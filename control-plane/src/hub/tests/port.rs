@@ -35,7 +35,7 @@ async fn a_replica_is_ready_once_its_hub_has_the_port_that_another_process_had()
     let gate = Gate {
         authenticator: Cluster::new().authenticator(),
         refusals: Arc::default(),
-        strangers: STRANGERS,
+        unknown_connections: UNKNOWN_CONNECTIONS,
     };
     let role = Role::new(LeaderAddress::unknown());
     let (kept, until) = (Arc::clone(&identity), shutdown.clone());

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource};
+use lockstep_api::conditions::events::JOBSET_CONTROLLER;
 use lockstep_core::jobset::plan;
 
 pub(crate) use super::recorder::{Recorder, short};
 use crate::k8s::event_queue;
 use crate::telemetry::log_limit::LineLimit;
-
-/// `reportingController` of the events, as upstream has it.
-const CONTROLLER: &str = "jobset";
 
 /// How many events are written concurrently.
 const PARALLELISM: usize = 8;
@@ -37,7 +35,7 @@ pub struct Publisher {
 
 /// Makes a connected pair.
 pub(crate) fn queue(client: Client) -> (Queue, Publisher) {
-    queue_as(client, CONTROLLER)
+    queue_as(client, JOBSET_CONTROLLER)
 }
 
 /// Makes a connected pair for events of this controller.
@@ -95,7 +93,7 @@ impl Publisher {
 
 /// A recorder for the JobSet controller's events.
 pub fn recorder(client: Client) -> Recorder {
-    recorder_as(client, CONTROLLER)
+    recorder_as(client, JOBSET_CONTROLLER)
 }
 
 /// A recorder for the events of this controller.

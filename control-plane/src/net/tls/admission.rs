@@ -50,7 +50,7 @@ pub(crate) struct UnauthenticatedStream<S> {
     stream: S,
     handle: ConnectionHandle,
     /// The timer of its deadline, if it has one.
-    patience: Option<Pin<Box<Sleep>>>,
+    timer: Option<Pin<Box<Sleep>>>,
     /// True if it may stay as long as it speaks HTTP/2.
     unlimited: bool,
     preface: Preface,
@@ -89,13 +89,13 @@ enum Presence {
 }
 
 impl ConnectionHandle {
-    fn of(unknown: UnknownConnection, patience: Option<Duration>) -> Self {
+    fn of(unknown: UnknownConnection, admit_within: Option<Duration>) -> Self {
         Self {
             limit: unknown.limit(),
             peer: unknown.peer(),
             state: Arc::new(Mutex::new(State {
                 presence: Presence::Unknown(unknown),
-                until: Some(Instant::now() + patience.unwrap_or(PREFACE_WITHIN)),
+                until: Some(Instant::now() + admit_within.unwrap_or(PREFACE_WITHIN)),
                 has_come: false,
                 task: None,
             })),
@@ -187,14 +187,14 @@ impl Drop for AdmittedStream {
 }
 
 impl<S> UnauthenticatedStream<S> {
-    fn new(stream: S, unknown: UnknownConnection, patience: Option<Duration>) -> Self {
+    fn new(stream: S, unknown: UnknownConnection, admit_within: Option<Duration>) -> Self {
         Self {
             stream,
-            handle: ConnectionHandle::of(unknown, patience),
-            patience: None,
-            unlimited: patience.is_none(),
+            handle: ConnectionHandle::of(unknown, admit_within),
+            timer: None,
+            unlimited: admit_within.is_none(),
             preface: Preface::default(),
-            allowance: if patience.is_some() {
+            allowance: if admit_within.is_some() {
                 Allowance::of_daemon()
             } else {
                 Allowance::of_caller()
@@ -213,7 +213,7 @@ impl<S> UnauthenticatedStream<S> {
         match &state.presence {
             Presence::Rejected => return true,
             Presence::Admitted(_) => {
-                self.patience = None;
+                self.timer = None;
                 return false;
             }
             Presence::Unknown(unknown) if unknown.poll_crowded_out(cx).is_ready() => {
@@ -226,11 +226,11 @@ impl<S> UnauthenticatedStream<S> {
         let Some(until) = state.until else {
             return false;
         };
-        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep_until(until)));
-        if patience.deadline() != until {
-            patience.as_mut().reset(until);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if timer.deadline() != until {
+            timer.as_mut().reset(until);
         }
-        if patience.as_mut().poll(cx).is_pending() {
+        if timer.as_mut().poll(cx).is_pending() {
             return false;
         }
         if let Presence::Unknown(unknown) = &state.presence {
@@ -248,10 +248,10 @@ impl<S> UnauthenticatedStream<S> {
 }
 
 impl UnauthenticatedStream<TlsStream<TcpStream>> {
-    /// Wraps a connection that must have an admitted caller within `patience`; without one there is
+    /// Wraps a connection that must have an admitted caller within this time; without a time there is
     /// no deadline.
-    pub(crate) fn of(accepted: AcceptedConnection, patience: Option<Duration>) -> Self {
-        Self::new(accepted.stream, accepted.unknown, patience)
+    pub(crate) fn of(accepted: AcceptedConnection, admit_within: Option<Duration>) -> Self {
+        Self::new(accepted.stream, accepted.unknown, admit_within)
     }
 }
 

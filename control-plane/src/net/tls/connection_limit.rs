@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! accepted ──> waits for a slot ──> TLS handshake ──> unknown ──> admitted: not counted until it has no stream
-//!    │                 │ 10 s           │ 5 s            │ the server's patience
+//!    │                 │ 10 s           │ 5 s            │ the server's limit
 //!    └─ too many ──────┴────────────────┴─ turned away ──┘
 //!                                       └─ crowded out by another address
 //! ```

@@ -57,7 +57,7 @@ impl Peer {
     ///
     /// # Errors
     /// When it is not, or when the kernel supports the check and the check fails.
-    pub(super) fn is_still(&self, pid: i32) -> Result<(), PeerError> {
+    pub(super) fn check_unchanged(&self, pid: i32) -> Result<(), PeerError> {
         let held = match &self.hold {
             Hold::Held(held) => held,
             Hold::Unsupported => return Ok(()),
@@ -183,7 +183,7 @@ mod tests {
         let peer = Peer::of(&connected.stream);
         let pid = connected.pid();
         assert_eq!(peer.pid().unwrap(), pid);
-        peer.is_still(pid).unwrap();
+        peer.check_unchanged(pid).unwrap();
         let (_dir, check) = proc_with(pid, &format!("0::/kubepods/pod1/{ID}\n"), &format!("{pid}\t1"));
         assert_eq!(check.check(&peer, &ID.into(), &"1".into()).unwrap(), pid);
         assert_eq!(check.container(&peer).unwrap(), ID.into());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstep_api::conditions;
+use lockstep_api::conditions::{self, events};
 use lockstep_core::jobset::plan::Severity;
 use lockstep_core::restart::{Announcement, Cause, Condemned, RestartLevel, Scope, Timeline};
 use serde_json::json;
@@ -42,8 +42,10 @@ impl Note {
                 level,
             } => {
                 let how = match level {
-                    RestartLevel::Recreate => "Recreated",
-                    RestartLevel::Process | RestartLevel::Container | RestartLevel::Pod => "RestartedInPlace",
+                    RestartLevel::Recreate => events::RECREATED,
+                    RestartLevel::Process | RestartLevel::Container | RestartLevel::Pod => {
+                        events::RESTARTED_IN_PLACE
+                    }
                 };
                 Some(Self {
                     severity: Severity::Normal,
@@ -57,7 +59,7 @@ impl Note {
                     "Recreating all Jobs for restart attempt {generation}: {}",
                     sentence(&cause)
                 );
-                Some(Self::warning("RecreatingJobs", note))
+                Some(Self::warning(events::RECREATING_JOBS, note))
             }
             Announcement::Blocked(blocked) => {
                 let message = blocked_condition::message(&blocked, why_without_agents);
@@ -74,11 +76,17 @@ impl Note {
                         format!("has failed {} times within {within:?}", after.failures)
                     },
                 );
-                Some(Self::warning("WorkerEscalated", escalated(&condemned, &why)))
+                Some(Self::warning(
+                    events::WORKER_ESCALATED,
+                    escalated(&condemned, &why),
+                ))
             }
             Announcement::Climbed { condemned } => {
                 let why = "failed again within 60 s of a restart in place";
-                Some(Self::warning("WorkerEscalated", escalated(&condemned, why)))
+                Some(Self::warning(
+                    events::WORKER_ESCALATED,
+                    escalated(&condemned, why),
+                ))
             }
             // The condition Failed brings the event.
             Announcement::Exhausted { cause } => {
@@ -96,7 +104,7 @@ impl Note {
                 let note = format!("Created pod {} to replace a lost pod of {job}[{index}]", pod.name);
                 Self {
                     severity: Severity::Normal,
-                    reason: "ReplacedPod",
+                    reason: events::REPLACED_POD,
                     text: note,
                     timeline: None,
                 }
@@ -106,7 +114,7 @@ impl Note {
                 let note = format!(
                     "Cannot replace a lost pod of {job}[{index}], the Job controller may replace it later: {error}"
                 );
-                Self::warning("PodNotReplaced", note)
+                Self::warning(events::POD_NOT_REPLACED, note)
             }
         }
     }
@@ -186,6 +194,6 @@ fn to_json(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLevel
         "workers": timeline.workers,
         "replacedPods": timeline.replaced,
         "fromStandbys": timeline.from_standbys,
-        "aheadMillis": timeline.ahead_ms,
+        "aheadMs": timeline.ahead_ms,
     })
 }

@@ -162,14 +162,14 @@ impl Pair {
 
     fn check(&self, service: Service<'_>, now: Timestamp, ahead: SignedDuration) -> Result<(), PairError> {
         for at in [now, now.saturating_add(ahead).unwrap_or(now)] {
-            self.is_trusted(&self.authority.current.cert, service, at)?;
+            self.check_trusted(&self.authority.current.cert, service, at)?;
         }
         Ok(())
     }
 
     /// Checks that clients which trust these certificates accept the pair for that Service at that
     /// time.
-    fn is_trusted(&self, trusted: &str, service: Service<'_>, at: Timestamp) -> Result<(), PairError> {
+    fn check_trusted(&self, trusted: &str, service: Service<'_>, at: Timestamp) -> Result<(), PairError> {
         let own = self.certified()?;
         let mut roots = RootCertStore::empty();
         for root in CertificateDer::pem_slice_iter(trusted.as_bytes()) {

@@ -81,6 +81,12 @@ pub(super) async fn measure(
     for job in &jobs {
         job.remove().await?;
     }
+    let share = computed.as_secs_f64() / (WINDOW * pairs).as_secs_f64();
+    Ok(summary(&rates, share))
+}
+
+/// Prints and returns what the pairs of rates come to. `share`: of a core, that the standbys took.
+fn summary(rates: &[Vec<f64>; 2], share: f64) -> Results {
     let mut ratios: Vec<f64> = rates[0]
         .iter()
         .zip(&rates[1])
@@ -93,7 +99,6 @@ pub(super) async fn measure(
             .copied()
             .unwrap_or_default()
     };
-    let share = computed.as_secs_f64() / (WINDOW * pairs).as_secs_f64();
     println!(
         "steps with standbys by those without: median {:.3} (quartiles {:.3} to {:.3}, {:.3} to {:.3} in all)",
         at(2),
@@ -103,14 +108,14 @@ pub(super) async fn measure(
         at(4)
     );
     println!("the standbys together took {:.2} % of one core", share * 100.0);
-    Ok([
+    [
         ("steps_with".to_owned(), json!(rates[0])),
         ("steps_without".to_owned(), json!(rates[1])),
         ("steps_ratio".to_owned(), json!(at(2))),
         ("standbys_share_of_a_core".to_owned(), json!(share)),
     ]
     .into_iter()
-    .collect())
+    .collect()
 }
 
 /// Processes that are stopped until this is dropped.

@@ -120,7 +120,7 @@ fn another_ca_takes_over_and_every_certificate_in_between_is_trusted() {
             // while another replica is ahead.
             for trusted in [&former, &present].map(|pair| pair.authority.trusted()) {
                 for served in [&former, &present] {
-                    served.is_trusted(&trusted, SERVICE, after(days)).unwrap();
+                    served.check_trusted(&trusted, SERVICE, after(days)).unwrap();
                 }
             }
             let mut data = data(&former);
@@ -162,6 +162,6 @@ fn a_ca_that_the_api_server_does_not_trust_yet_never_signs() {
     // Its certificate expires nevertheless: then the known CA signs another.
     let renewed = pair.renewed(SERVICE, after(364)).unwrap();
     let known = renewed.authority.current.cert.clone();
-    renewed.is_trusted(&known, SERVICE, after(600)).unwrap();
+    renewed.check_trusted(&known, SERVICE, after(600)).unwrap();
     assert_eq!(renewed.authority.current.key, pair.authority.current.key);
 }
