@@ -8,8 +8,8 @@ use std::fmt;
 
 pub mod standby;
 
-/// The restart attempt that all workers of a group should run: 0 at first, and a higher one with each
-/// restart and each suspension. It never falls while the JobSet's UID lives.
+/// The restart attempt that all workers of a group should run: 0 at first, and a higher one with
+/// each restart and each suspension. It never falls while the JobSet's UID lives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Generation(pub u64);

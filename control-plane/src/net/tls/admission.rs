@@ -248,8 +248,8 @@ impl<S> UnauthenticatedStream<S> {
 }
 
 impl UnauthenticatedStream<TlsStream<TcpStream>> {
-    /// Wraps a connection that must have an admitted caller within this time; without a time there is
-    /// no deadline.
+    /// Wraps a connection that must have an admitted caller within this time; without a time there
+    /// is no deadline.
     pub(crate) fn of(accepted: AcceptedConnection, admit_within: Option<Duration>) -> Self {
         Self::new(accepted.stream, accepted.unknown, admit_within)
     }
