@@ -24,7 +24,10 @@ impl Coordinator {
     /// Forgets optional workers that are no longer wanted. If they are wanted again, they join like
     /// new ones. The workers of a Job that is missing for a while are lost with it.
     pub(super) fn forget_unwanted_optional(&mut self, observed: &Observed) {
-        let none = self.joined.is_empty() && !observed.workers.values().any(|worker| worker.optional);
+        // Workers of a Job that is no longer wanted may have been released without having joined.
+        let none = self.joined.is_empty()
+            && observed.unwanted_jobs.is_empty()
+            && !observed.workers.values().any(|worker| worker.optional);
         if none {
             return;
         }
@@ -52,7 +55,7 @@ impl Coordinator {
             .filter(|identity| !observed.workers.contains_key(*identity) && sized(&identity.job))
             .cloned()
             .collect();
-        for identity in &unwanted {
+        for identity in unwanted.iter().filter(|_| !mutant!(RememberUnwanted)) {
             self.released_in.remove(identity);
             self.newcomers.remove(identity);
             self.unseen.remove(identity);

@@ -218,3 +218,24 @@ fn an_optional_worker_that_failed_while_it_was_not_wanted_is_started_again() {
     assert_eq!(world.phases(), [Phase::Running; 3]);
     assert_eq!(world.restarts(), 1);
 }
+
+/// The only group of optional workers goes before its worker has run, and comes back.
+#[test]
+fn an_optional_worker_that_was_dropped_before_it_ran_has_not_been_lost() {
+    let mut world = World::created(1, 5);
+    world.observed.workers.get_mut(&id(0)).unwrap().optional = true;
+    world.pod(0);
+    world.step();
+    let mut worker = world.observed.workers.remove(&id(0)).unwrap();
+    world.observed.reports.clear();
+    world.observed.unwanted_jobs.insert(id(0).job.to_string());
+    world.settle();
+    world.observed.unwanted_jobs.clear();
+    worker.pods.clear();
+    world.observed.workers.insert(id(0), worker);
+    world.settle();
+    world.pod(0);
+    world.settle();
+    assert_eq!(world.phases(), [Phase::Running]);
+    assert_eq!((world.restarts(), world.observed.durable.counter), (0, 0));
+}
