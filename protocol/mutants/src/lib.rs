@@ -116,6 +116,9 @@ mutants! {
     CountAwaited,
     /// Coordinator: optional workers are waited for like others.
     OptionalAreExpected,
+    /// Coordinator: the pods that optional workers were released in are remembered when these
+    /// workers are no longer wanted.
+    RememberUnwanted,
     /// Coordinator: workers start before the minimum of their gang is bound.
     StartPartOfGang,
     /// Coordinator: pods that go while their Job is past its deadline count as having failed by

@@ -37,6 +37,7 @@ const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::NeverLate, 347),
     (Mutant::CountAwaited, 959),
     (Mutant::OptionalAreExpected, 71),
+    (Mutant::RememberUnwanted, 1721),
     (Mutant::StartPartOfGang, 95),
     (Mutant::CountEndedPods, 356),
     (Mutant::IgnoreUnsupervisedFailure, 3043),

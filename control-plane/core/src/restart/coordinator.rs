@@ -209,7 +209,7 @@ impl Coordinator {
 
         self.forget_lost_optional(observed);
         self.forget_unwanted_optional(observed);
-        let view = View::new(observed, &self.done, |identity| self.has_joined(identity));
+        let mut view = View::new(observed, &self.done, |identity| self.has_joined(identity));
         self.done = view
             .slots
             .iter()
@@ -217,6 +217,7 @@ impl Coordinator {
             .collect();
         self.adopt_reports(observed, now);
         self.learn_worker_restarts(observed);
+        self.join_those_that_run(observed, &mut view);
         let mut step = Step {
             observed,
             view: &view,

@@ -53,10 +53,14 @@ impl World {
         self.note(0, highest + 3, false);
     }
 
-    /// Notes that a dropped worker is wanted again before all parts have forgotten it.
-    pub(crate) fn note_return(&mut self) {
+    /// Notes that dropped workers are wanted again before all parts have forgotten them. Those that
+    /// restart without the others count one by one.
+    pub(crate) fn note_return(&mut self, workers: &[Identity]) {
         let highest = self.truth.highest;
-        self.note(0, highest + 3, true);
+        let by_themselves = workers.iter().filter(|worker| self.has_worker_restart(worker));
+        for _ in 0..by_themselves.count().max(1) {
+            self.note(0, highest + 3, true);
+        }
     }
 
     pub(crate) fn note_job_failure(&mut self) {

@@ -11,7 +11,7 @@ use crate::scenario::{Profile, Scenario};
 use crate::world::World;
 use crate::world::kubernetes::api_server::Pod;
 use crate::world::node::container::Identity;
-use crate::world::replica::group::durable_of;
+use crate::world::replica::group::{Group, durable_of};
 
 /// Name of the replicatedJob of a RayCluster's head.
 const HEAD: &str = "head";
@@ -88,18 +88,25 @@ impl World {
         set_width(job, width);
         let of_group = before.job_name(&job.name, 0);
         let joined = durable_of(&before).joined;
-        let remembered = |index: u32| {
-            let worker = (of_group.clone(), index);
-            let has_pod = |pod: &Arc<Pod>| pod.job == worker.0 && pod.index == index;
-            !wants(&before, &worker)
-                && wants(&after, &worker)
-                && (joined.contains(&format!("{}/{index}", worker.0)) || self.api.pods.values().any(has_pod))
+        let groups = self.replicas.iter().filter_map(|replica| replica.leader.as_ref());
+        let groups: Vec<&Group> = groups.filter_map(|leader| leader.group.as_ref()).collect();
+        let is_remembered = |worker: &Identity| {
+            let (job, index) = worker;
+            let has_pod = |pod: &Arc<Pod>| pod.job == *job && pod.index == *index;
+            !wants(&before, worker)
+                && wants(&after, worker)
+                && (joined.contains(&format!("{job}/{index}"))
+                    || self.api.pods.values().any(has_pod)
+                    // A leader that is slow or frozen may never notice that it was not wanted.
+                    || groups.iter().any(|group| wants(group.last_seen(), worker)))
         };
-        if (0..u32::try_from(width).unwrap_or(0)).any(remembered) {
+        let workers = (0..u32::try_from(width).unwrap_or(0)).map(|index| (of_group.clone(), index));
+        let remembered: Vec<Identity> = workers.filter(is_remembered).collect();
+        if !remembered.is_empty() {
             if self.scenario.profile == Profile::Calm {
                 return;
             }
-            self.note_return();
+            self.note_return(&remembered);
         }
         let is_scaled_away = |pod: &&Arc<Pod>| {
             let worker = (pod.job.clone(), pod.index);

@@ -66,6 +66,11 @@ impl Group {
         self.writing == Writing::Idle
     }
 
+    /// The JobSet as its coordinator has last seen it.
+    pub(crate) fn last_seen(&self) -> &JobSet {
+        self.last.as_ref().map_or(&self.known, |last| &last.known)
+    }
+
     fn remember(&mut self, observation: real::Observation, changes: u64) {
         self.last = Some(LastObservation {
             observation,

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use lockstep_mutants::mutant;
 
-use super::super::{Identity, Observed};
+use super::super::view::View;
+use super::super::{Identity, Observed, Phase, RestartLevel};
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -24,7 +25,10 @@ impl Coordinator {
     /// Forgets optional workers that are no longer wanted. If they are wanted again, they join like
     /// new ones. The workers of a Job that is missing for a while are lost with it.
     pub(super) fn forget_unwanted_optional(&mut self, observed: &Observed) {
-        let none = self.joined.is_empty() && !observed.workers.values().any(|worker| worker.optional);
+        // Workers of a Job that is no longer wanted may have been released without having joined.
+        let none = self.joined.is_empty()
+            && observed.unwanted_jobs.is_empty()
+            && !observed.workers.values().any(|worker| worker.optional);
         if none {
             return;
         }
@@ -52,7 +56,7 @@ impl Coordinator {
             .filter(|identity| !observed.workers.contains_key(*identity) && sized(&identity.job))
             .cloned()
             .collect();
-        for identity in &unwanted {
+        for identity in unwanted.iter().filter(|_| !mutant!(RememberUnwanted)) {
             self.released_in.remove(identity);
             self.newcomers.remove(identity);
             self.unseen.remove(identity);
@@ -65,6 +69,40 @@ impl Coordinator {
             let is_wanted = from(job, index).is_some_and(|found| *found.job == *job && found.index == index);
             is_wanted || !sized(job)
         });
+    }
+
+    /// Lets optional workers that are seen to run join, before anything is decided. The status may
+    /// not name them, since a former leader could not write that. A restart has to stop them too.
+    pub(super) fn join_those_that_run(&mut self, observed: &Observed, view: &mut View<'_>) {
+        let stops = match self.state {
+            State::InSync if self.may_release(observed) => false,
+            State::Stopping { .. } | State::Parked { .. } => true,
+            _ => return,
+        };
+        for (identity, slot) in view.slots.iter_mut().filter(|(_, slot)| slot.absent) {
+            // A worker that is wanted again after a while does not join in a pod that is going.
+            let leaves = slot.pod.is_none_or(|pod| pod.deleting);
+            let Some((_, report)) = slot.current.filter(|_| !leaves && !slot.done && !slot.finished) else {
+                continue;
+            };
+            let joins = if stops {
+                slot.worker.level == RestartLevel::Process
+                    && match report.phase {
+                        Phase::Stopping => true,
+                        Phase::Starting | Phase::Running | Phase::Exited(_) => {
+                            report.generation < self.generation
+                        }
+                        _ => false,
+                    }
+            } else {
+                matches!(report.phase, Phase::Starting | Phase::Running)
+                    && report.generation == self.wanted(identity)
+            };
+            if joins {
+                self.joined.insert(identity.place());
+                slot.absent = false;
+            }
+        }
     }
 
     /// During a restart, forgets optional workers without a pod on a node.

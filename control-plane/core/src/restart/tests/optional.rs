@@ -218,3 +218,63 @@ fn an_optional_worker_that_failed_while_it_was_not_wanted_is_started_again() {
     assert_eq!(world.phases(), [Phase::Running; 3]);
     assert_eq!(world.restarts(), 1);
 }
+
+/// The only group of optional workers goes before its worker has run, and comes back.
+#[test]
+fn an_optional_worker_that_was_dropped_before_it_ran_has_not_been_lost() {
+    let mut world = World::created(1, 5);
+    world.observed.workers.get_mut(&id(0)).unwrap().optional = true;
+    world.pod(0);
+    world.step();
+    let mut worker = world.observed.workers.remove(&id(0)).unwrap();
+    world.observed.reports.clear();
+    world.observed.unwanted_jobs.insert(id(0).job.to_string());
+    world.settle();
+    world.observed.unwanted_jobs.clear();
+    worker.pods.clear();
+    world.observed.workers.insert(id(0), worker);
+    world.settle();
+    world.pod(0);
+    world.settle();
+    assert_eq!(world.phases(), [Phase::Running]);
+    assert_eq!((world.restarts(), world.observed.durable.counter), (0, 0));
+}
+
+/// Its predecessor could not write that an optional worker had joined, and a new leader hears of
+/// that worker as late as of a failure, or later. Two generations must not run at once.
+#[test]
+fn a_restart_stops_an_optional_worker_that_the_leader_sees_for_the_first_time() {
+    for later in [false, true] {
+        let mut world = World::running(3, 5);
+        world.observed.workers.get_mut(&id(2)).unwrap().optional = true;
+        let optional = world.current(2).0;
+        let known = std::mem::take(&mut world.observed.reports);
+        world.new_leader(2);
+        world.settle();
+        world.tick(20_000);
+        world.settle();
+        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert!(world.observed.durable.joined.is_empty());
+        world.observed.reports = known;
+        world.fail(0);
+        if later {
+            let report = world.observed.reports.remove(&optional).unwrap();
+            world.step();
+            world.observed.reports.insert(optional.clone(), report);
+        }
+        world.step();
+        for index in 0..2 {
+            let incarnation = world.current(index).0;
+            world.report(&incarnation, index, Phase::Parked, Generation(1));
+        }
+        world.step();
+        world.report(&optional, 2, Phase::Stopping, Generation(1));
+        world.step();
+        assert_eq!(world.coordinator.state_name(), "Stopping", "{later}");
+        world.report(&optional, 2, Phase::Parked, Generation(1));
+        world.settle();
+        assert_eq!(world.phases(), [Phase::Running; 3]);
+        assert_eq!((world.restarts(), restarted(&world)), (1, 1));
+        assert_eq!(world.observed.durable.joined.len(), 1);
+    }
+}

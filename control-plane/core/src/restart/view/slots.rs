@@ -79,6 +79,10 @@ impl<'a> Slots<'a> {
         self.entries.iter().map(|(identity, slot)| (*identity, slot))
     }
 
+    pub(in super::super) fn iter_mut(&mut self) -> impl Iterator<Item = (&'a Identity, &mut Slot<'a>)> {
+        self.entries.iter_mut().map(|(identity, slot)| (*identity, slot))
+    }
+
     pub(in super::super) fn values(&self) -> impl Iterator<Item = &Slot<'a>> {
         self.entries.iter().map(|(_, slot)| slot)
     }
