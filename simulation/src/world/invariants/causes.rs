@@ -142,7 +142,7 @@ impl World {
                 }
             }
             Announcement::Climbed { .. } => self.truth.climbs += 1,
-            Announcement::Recreating { generation, cause } if cause.reason == Reason::TimedOut => {
+            Announcement::Recreating { generation, cause } if self.is_late(cause.reason) => {
                 self.truth.recreations += 1;
                 self.note(
                     generation.0.saturating_sub(1),
@@ -159,6 +159,16 @@ impl World {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// True if this reason lets a restart in place become a recreation because it takes too long.
+    /// Only the Job controller replaces a lost pod too late.
+    fn is_late(&self, reason: Reason) -> bool {
+        match reason {
+            Reason::TimedOut => true,
+            Reason::ReplacementLate => !self.scenario.replaces_pods,
+            _ => false,
         }
     }
 
