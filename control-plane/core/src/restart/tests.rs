@@ -1,6 +1,7 @@
 mod alive;
 mod blocked;
 mod climb;
+mod clocks;
 mod containers;
 mod done;
 mod ended_jobs;

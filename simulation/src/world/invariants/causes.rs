@@ -4,9 +4,10 @@ use lockstep_api::{Target, annotations::RestartScope};
 use lockstep_core::restart::{self, Announcement, Reason, Scope};
 use lockstep_pod_agent::machine::{Exit, Phase, Status};
 
-use super::Cause;
+use super::{Cause, latest};
 use crate::world::World;
 use crate::world::node::container::Identity;
+use crate::world::replica::group::durable_of;
 
 impl World {
     fn note(&mut self, lo: u64, hi: u64, counts: bool) {
@@ -141,13 +142,15 @@ impl World {
             } => {
                 self.truth.restarts += 1;
                 self.truth.worker_restarts += u32::from(*scope == Scope::Worker);
+                self.note_taken(generation.0);
                 if cause.reason == Reason::ManualRequest && *scope == Scope::Worker {
                     self.note_requested(cause, generation.0);
                 }
             }
             Announcement::Climbed { .. } => self.truth.climbs += 1,
-            Announcement::Recreating { generation, cause } if cause.reason == Reason::TimedOut => {
+            Announcement::Recreating { generation, cause } if self.is_late(cause.reason) => {
                 self.truth.recreations += 1;
+                self.note_taken(generation.0);
                 self.note(
                     generation.0.saturating_sub(1),
                     generation.0.saturating_sub(1),
@@ -155,6 +158,7 @@ impl World {
                 );
             }
             Announcement::Recreating { generation, cause } => {
+                self.note_taken(generation.0);
                 let climbs = matches!(cause.reason, Reason::FailedInNewPod | Reason::LastResort);
                 self.truth.climbs += u32::from(climbs);
                 self.truth.recreations += 1;
@@ -163,6 +167,29 @@ impl World {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// True if this reason lets a restart in place become a recreation because it takes too long.
+    /// Only the Job controller replaces a lost pod too late.
+    fn is_late(&self, reason: Reason) -> bool {
+        match reason {
+            Reason::TimedOut => true,
+            Reason::ReplacementLate => !self.scenario.replaces_pods,
+            _ => false,
+        }
+    }
+
+    /// A leader takes this generation for a restart. If it is not durable, an earlier leader may
+    /// have taken the same number for another restart, which nothing that the new leader knows of
+    /// remembers. Containers that ran at that number ran before this restart.
+    fn note_taken(&mut self, generation: u64) {
+        let durable = self.api.jobset.as_ref().map(|jobset| latest(&durable_of(jobset)));
+        if durable >= Some(generation) {
+            return;
+        }
+        for start in self.truth.starts.values_mut() {
+            *start = (*start).min(generation.saturating_sub(1));
         }
     }
 

@@ -117,7 +117,9 @@ impl Coordinator {
     }
 
     /// Sorts containers without a generation during a restart. Those that began after it, or
-    /// replace others, belong to the new generation. The others are stopped for it.
+    /// replace others, belong to the new generation. The others are stopped for it. The node's
+    /// clock, which says when a container began, may be wrong. So it decides only about workers
+    /// that have run in no other container.
     pub(super) fn sort_unassigned(&self, view: &View<'_>, desired: &mut Desired) {
         if !matches!(self.state, State::Stopping { .. } | State::Parked { .. }) {
             return;
@@ -127,15 +129,17 @@ impl Coordinator {
             .map_or(UnixNanos::default(), |timeline| timeline.detected_at);
         let containers = view
             .slots
-            .values()
-            .filter(|slot| slot.counts() && slot.worker.level == RestartLevel::Container);
-        for slot in containers {
+            .iter()
+            .filter(|(_, slot)| slot.counts() && slot.worker.level == RestartLevel::Container);
+        for (identity, slot) in containers {
             let Some((incarnation, report)) = slot.current.filter(|(_, report)| report.phase == Phase::Fresh)
             else {
                 continue;
             };
-            let replaces = self.started.contains(&slot.worker.stage);
-            let list = if replaces || report.since >= began {
+            let released = self.released_in.get(identity);
+            let replaces = self.started.contains(&slot.worker.stage)
+                || released.is_some_and(|released| released != incarnation);
+            let list = if replaces && !mutant!(BelieveClocks) || report.since >= began {
                 &mut desired.fresh
             } else {
                 &mut desired.stale

@@ -32,12 +32,13 @@ impl Coordinator {
         // write, or knows from workers.
         let contested = durable.generation == self.generation
             && recreates
-            && matches!(
-                self.state,
-                State::Stopping { .. } | State::Parked { .. } | State::Suspended | State::Recovering { .. }
-            );
+            && !matches!(self.state, State::InSync | State::Recreating | State::Failed);
         if durable.generation <= self.generation && !contested {
             if durable.generation == self.generation {
+                if recreates && self.state == State::Recreating {
+                    // It was faster than this leader's own recreation, for a failure of its own.
+                    self.counter = self.counter.max(durable.counter);
+                }
                 self.follow_worker_restarts(durable);
             } else if durable.latest >= self.generation {
                 // A former leader has used this generation to restart a single worker.

@@ -1,5 +1,6 @@
 //! Steps that take too long, and delays: `inplace-timeout`, recreations, and back-off.
 
+use super::nodes::{CRASHED, Nodes};
 use super::world::World;
 use crate::restart::{Announcement, Generation, Phase, RestartLevel};
 
@@ -82,6 +83,66 @@ fn the_reconciler_may_take_the_generation_for_a_recreation() {
     world.settle();
     assert_eq!(world.coordinator.state_name(), "InSync");
     assert_eq!((world.observed.durable.counter, world.recreations), (1, 1));
+}
+
+#[test]
+fn a_failure_that_the_reconciler_counts_stays_counted_if_this_leader_recreates_the_jobs_too() {
+    let mut world = World::running(2, 3);
+    world.fail(0);
+    world.step();
+    world.confirm = false;
+    world.tick(600_000);
+    world.step();
+    assert_eq!(world.coordinator.state_name(), "Recreating");
+    // A Job has failed meanwhile, and the reconciler was faster.
+    let mut theirs = world.observed.durable.clone();
+    assert_eq!((theirs.generation, theirs.counter), (Generation(1), 1));
+    theirs.generation = Generation(2);
+    theirs.counter = 2;
+    theirs.started.clear();
+    theirs.phase = crate::restart::DurablePhase::Recreating;
+    world.confirm_write(theirs);
+    world.confirm = true;
+    world.settle();
+    world.observed.old_pods = 0;
+    world.pod(0);
+    world.pod(1);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    let durable = &world.observed.durable;
+    assert_eq!((durable.generation, durable.counter), (Generation(2), 2));
+    assert_eq!((world.recreations, world.restarts()), (1, 1));
+}
+
+#[test]
+fn a_recreation_is_followed_if_containers_have_started_at_its_generation() {
+    let mut nodes = Nodes::running(2, 9);
+    nodes.confirm = false;
+    nodes.end(0, CRASHED);
+    nodes.look();
+    nodes.daemon(0);
+    nodes.daemon(1);
+    nodes.kubelet(1);
+    // The leader could not write that restart. The kubelet makes the other container wait.
+    nodes.new_leader(2);
+    nodes.look();
+    assert_eq!(nodes.coordinator.state_name(), "Releasing");
+    let mut theirs = nodes.observed.durable.clone();
+    theirs.generation = Generation(1);
+    theirs.counter = 1;
+    theirs.started.clear();
+    theirs.phase = crate::restart::DurablePhase::Recreating;
+    nodes.confirm_write(theirs);
+    nodes.confirm = true;
+    nodes.look();
+    assert_eq!(nodes.coordinator.state_name(), "Recreating");
+    nodes.observed.old_pods = 0;
+    nodes.pod(0);
+    nodes.pod(1);
+    nodes.settle();
+    assert_eq!(nodes.coordinator.state_name(), "InSync");
+    assert_eq!(nodes.running_at(Generation(1)), 2);
+    assert_eq!((nodes.observed.durable.counter, nodes.stops), (1, 1));
 }
 
 #[test]
