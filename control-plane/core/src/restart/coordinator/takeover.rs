@@ -80,8 +80,9 @@ impl Coordinator {
     }
 
     /// Adopts a generation that workers know, but that its leader could not write. The generation
-    /// is valid, and only the write is repeated.
-    pub(super) fn adopt_reports(&mut self, observed: &Observed, now: UnixNanos) {
+    /// is valid, and only the write is repeated. The pods are still there, so this is a restart in
+    /// place, even if that leader was about to recreate them.
+    pub(super) fn adopt_reports(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos) {
         mutant!(IgnoreReportedGeneration => return);
         if matches!(self.state, State::Failed | State::Suspended) {
             return;
@@ -105,11 +106,15 @@ impl Coordinator {
         self.counter = self.counter.max(counter.min(counted));
         self.adopt_generation(highest);
         self.timeline = None;
-        self.climb = Climb::in_place();
-        self.in_place = true;
         self.cause
             .get_or_insert_with(|| Cause::of_group(Reason::ProtocolError));
-        if !matches!(self.state, State::Recovering { .. } | State::Recreating) {
+        if self.state == State::Recreating {
+            return;
+        }
+        self.climb = Climb::in_place();
+        self.in_place = true;
+        self.level = Some(view.level());
+        if !matches!(self.state, State::Recovering { .. }) {
             self.state = State::Stopping {
                 deadline: now.plus_millis(observed.policy.timeout_ms),
             };
