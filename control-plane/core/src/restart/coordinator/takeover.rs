@@ -147,18 +147,11 @@ impl Coordinator {
             return;
         }
         let deadline = step.deadline();
-        let released = self.was_released(view);
-        // The worker is from before the JobSet was suspended, or a restart has not reached it yet.
-        let behind = |slot: &Slot<'_>| {
-            slot.current.is_some_and(|(_, report)| {
-                let runs = !matches!(report.phase, Phase::Fresh | Phase::Parked | Phase::Unlinked);
-                runs && report.generation < self.generation
-            })
-        };
+        let released = self.was_released(observed, view);
         // If all have run, a parked worker has replaced a lost one, and waits for the next restart.
         let waits = |slot: &Slot<'_>| self.phase_here(slot) == Some(Phase::Parked) && !self.has_all_run(slot);
         let under_way = observed.durable.phase == DurablePhase::Stopping
-            || view.slots.values().any(behind)
+            || view.slots.values().any(|slot| self.is_behind(slot))
             || self.runs_before_its_gang(observed)
             || observed.durable.generation < self.generation
             || view.slots.values().any(waits);
@@ -196,9 +189,35 @@ impl Coordinator {
             .map(|(_, report)| report.phase)
     }
 
+    /// True if the worker is from before the JobSet was suspended, or a restart has not reached it
+    /// yet.
+    fn is_behind(&self, slot: &Slot<'_>) -> bool {
+        slot.current.is_some_and(|(_, report)| {
+            let runs = !matches!(report.phase, Phase::Fresh | Phase::Parked | Phase::Unlinked);
+            runs && report.generation < self.generation
+        })
+    }
+
+    /// True if the barrier of the current generation cannot have opened, whatever other reports
+    /// say: a worker in sight is still behind, and the barrier would have waited for it. The status
+    /// is believed if it says that the restart has ended.
+    fn has_not_opened(&self, observed: &Observed, view: &View<'_>) -> bool {
+        let durable = &observed.durable;
+        let has_ended = durable.phase == DurablePhase::InSync && durable.generation >= self.generation;
+        let is_awaited = |slot: &Slot<'_>| {
+            let stays = slot.pod.is_some_and(|pod| !pod.deleting);
+            slot.counts() && !slot.worker.optional && slot.worker.level == RestartLevel::Process && stays
+        };
+        !has_ended
+            && view
+                .slots
+                .values()
+                .any(|slot| is_awaited(slot) && self.is_behind(slot))
+    }
+
     /// True if workers show that the current generation was released. The kubelet starts containers
     /// without a release, so they show it only in a group without agents.
-    fn was_released(&self, view: &View<'_>) -> bool {
+    fn was_released(&self, observed: &Observed, view: &View<'_>) -> bool {
         let has_agent = |slot: &Slot<'_>| slot.worker.level == RestartLevel::Process;
         let have_agents = view.slots.values().any(|slot| slot.counts() && has_agent(slot));
         let tells = |slot: &Slot<'_>| {
@@ -211,7 +230,8 @@ impl Coordinator {
         };
         let mut slots = view.slots.values();
         // No single worker restarts at a generation that was not released.
-        !self.worker_restarts.is_empty() || slots.any(|slot| tells(slot) && runs(slot))
+        !self.worker_restarts.is_empty()
+            || slots.any(|slot| tells(slot) && runs(slot)) && !self.has_not_opened(observed, view)
     }
 
     /// True if all workers of this worker's stage were seen to run at the current generation, so

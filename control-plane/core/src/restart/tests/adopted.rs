@@ -92,6 +92,45 @@ fn a_recreation_stays_one_if_workers_know_a_later_generation() {
     );
 }
 
+/// A new leader of a group whose restart at generation 1 has this phase in the status. One worker
+/// is said to run at that generation, one still runs at generation 0, and one waits at the barrier.
+fn said_to_be_released(phase: DurablePhase) -> World {
+    let mut world = World::running(3, 3);
+    let durable = &mut world.observed.durable;
+    (durable.generation, durable.phase, durable.counter) = (Generation(1), phase, 1);
+    durable.level = Some(RestartLevel::Process);
+    for (index, phase, generation) in [
+        (0, Phase::Running, 1),
+        (1, Phase::Running, 0),
+        (2, Phase::Parked, 1),
+    ] {
+        let (incarnation, _) = world.current(index);
+        world.report(&incarnation, index, phase, Generation(generation));
+    }
+    world.new_leader(2);
+    world
+}
+
+#[test]
+fn no_node_can_claim_a_release_that_a_worker_in_sight_has_not_stopped_for() {
+    let mut world = said_to_be_released(DurablePhase::Stopping);
+    let released = world.step().desired.is_some_and(|desired| desired.release);
+    assert!(!released, "{}", world.coordinator.state_name());
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.generation(), Generation(2));
+    assert_eq!((world.observed.durable.counter, world.recreations), (1, 0));
+}
+
+#[test]
+fn but_a_release_that_is_over_stops_no_healthy_worker_for_one_that_is_behind() {
+    let mut world = said_to_be_released(DurablePhase::InSync);
+    world.settle();
+    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.generation(), Generation(1));
+    assert_eq!(world.starts[&world.current(0).0], 1);
+}
+
 #[test]
 fn a_restart_whose_leader_died_before_its_write_is_finished_and_made_durable() {
     let mut world = World::running(3, 3);
