@@ -215,7 +215,7 @@ impl Coordinator {
             .iter()
             .filter_map(|(identity, slot)| Some((identity.clone(), slot.done_in.clone()?)))
             .collect();
-        self.adopt_reports(observed, now);
+        self.adopt_reports(observed, &view, now);
         self.learn_worker_restarts(observed);
         self.join_those_that_run(observed, &mut view);
         let mut step = Step {

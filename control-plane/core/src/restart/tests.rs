@@ -1,3 +1,4 @@
+mod adopted;
 mod alive;
 mod blocked;
 mod climb;

@@ -71,14 +71,21 @@ impl World {
     }
 
     /// True if this worker has no pod on any node and there is no room for one: it is above the
-    /// minimum, or another worker above the minimum has taken the room.
+    /// minimum, or other workers above the minimum have taken the room. A PodGroup needs room for
+    /// all pods that kube-scheduler binds at once.
     pub(crate) fn lacks_room(&self, worker: &Identity) -> bool {
         let short = self.scenario.gang.as_ref().is_some_and(|room| room.short);
-        let mut pods = self.api.pods.values().filter(|pod| !pod.is_terminal());
-        let mut nodes = 0..self.nodes.len();
-        short
-            && (self.may_stay_away(worker)
-                || !nodes.any(|node| !self.nodes[node].gone && self.has_room(node)))
-            && !pods.any(|pod| pod.job == worker.0 && pod.index == worker.1 && pod.node.is_some())
+        let pods = self.api.pods.values();
+        let mut own = pods.filter(|pod| !pod.is_terminal() && pod.job == worker.0 && pod.index == worker.1);
+        let groups = own.clone().filter_map(|pod| pod.group.as_deref());
+        let needed = groups.map(|group| self.bound_at_once(group)).max();
+        let nodes = (0..self.nodes.len()).filter(|node| !self.nodes[*node].gone);
+        let room: u64 = nodes.map(|node| self.room_on(node)).sum();
+        let needed = needed.unwrap_or(0).max(1) as u64;
+        let bound = self.api.pods.values();
+        let bound = bound.filter(|pod| !pod.is_terminal() && pod.node.is_some());
+        let optional = bound.filter(|pod| self.may_stay_away(&(pod.job.clone(), pod.index)));
+        let is_full = room < needed && room + optional.count() as u64 >= needed;
+        short && (self.may_stay_away(worker) || is_full) && own.all(|pod| pod.node.is_none())
     }
 }

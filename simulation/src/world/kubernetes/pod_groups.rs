@@ -67,8 +67,20 @@ impl World {
             .retain(|_, group| Some(group.jobset_uid.as_str()) == owner);
     }
 
-    /// Binds the waiting pods of each PodGroup, if enough of them find room. Pods that are bound
+    /// How many waiting pods of a PodGroup are bound at once, or none of them. Pods that are bound
     /// already and have not ended count.
+    pub(crate) fn bound_at_once(&self, group: &str) -> usize {
+        let minimum = match self.api.pod_groups.get(group).map(|group| group.policy) {
+            Some(GroupPolicy::Gang(minimum)) => minimum as usize,
+            Some(GroupPolicy::Basic) | None => 0,
+        };
+        let pods = self.api.pods.values();
+        let bound = pods
+            .filter(|pod| pod.group.as_deref() == Some(group) && pod.node.is_some() && !pod.is_terminal());
+        minimum.saturating_sub(bound.count())
+    }
+
+    /// Binds the waiting pods of each PodGroup, if enough of them find room.
     pub(crate) fn schedule_groups(&mut self, nodes: &[NodeIndex]) {
         let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pod in self.api.pods.values().filter(|pod| pod.waits_for_node()) {
@@ -77,17 +89,10 @@ impl World {
             }
         }
         for (name, waiting) in groups {
-            let Some(policy) = self.api.pod_groups.get(&name).map(|group| group.policy) else {
+            if !self.api.pod_groups.contains_key(&name) {
                 continue;
-            };
-            let pods = self.api.pods.values();
-            let bound = pods
-                .filter(|pod| pod.group.as_ref() == Some(&name) && pod.node.is_some() && !pod.is_terminal());
-            let minimum = match policy {
-                GroupPolicy::Gang(minimum) => minimum as usize,
-                GroupPolicy::Basic => 0,
-            };
-            let minimum = minimum.saturating_sub(bound.count());
+            }
+            let minimum = self.bound_at_once(&name);
             let mut left: BTreeMap<NodeIndex, u64> =
                 nodes.iter().map(|node| (*node, self.room_on(*node))).collect();
             let mut chosen = Vec::new();

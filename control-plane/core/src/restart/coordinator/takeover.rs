@@ -81,8 +81,9 @@ impl Coordinator {
     }
 
     /// Adopts a generation that workers know, but that its leader could not write. The generation
-    /// is valid, and only the write is repeated.
-    pub(super) fn adopt_reports(&mut self, observed: &Observed, now: UnixNanos) {
+    /// is valid, and only the write is repeated. The pods are still there, so this is a restart in
+    /// place, even if that leader was about to recreate them.
+    pub(super) fn adopt_reports(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos) {
         mutant!(IgnoreReportedGeneration => return);
         if matches!(self.state, State::Failed | State::Suspended) {
             return;
@@ -106,11 +107,15 @@ impl Coordinator {
         self.counter = self.counter.max(counter.min(counted));
         self.adopt_generation(highest);
         self.timeline = None;
-        self.climb = Climb::in_place();
-        self.in_place = true;
         self.cause
             .get_or_insert_with(|| Cause::of_group(Reason::ProtocolError));
-        if !matches!(self.state, State::Recovering { .. } | State::Recreating) {
+        if self.state == State::Recreating {
+            return;
+        }
+        self.climb = Climb::in_place();
+        self.in_place = true;
+        self.level = Some(view.level());
+        if !matches!(self.state, State::Recovering { .. }) {
             self.state = State::Stopping {
                 deadline: now.plus_millis(observed.policy.timeout_ms),
             };
@@ -143,18 +148,11 @@ impl Coordinator {
             return;
         }
         let deadline = step.deadline();
-        let released = self.was_released(view);
-        // The worker is from before the JobSet was suspended, or a restart has not reached it yet.
-        let behind = |slot: &Slot<'_>| {
-            slot.current.is_some_and(|(_, report)| {
-                let runs = !matches!(report.phase, Phase::Fresh | Phase::Parked | Phase::Unlinked);
-                runs && report.generation < self.generation
-            })
-        };
+        let released = self.was_released(observed, view);
         // If all have run, a parked worker has replaced a lost one, and waits for the next restart.
         let waits = |slot: &Slot<'_>| self.phase_here(slot) == Some(Phase::Parked) && !self.has_all_run(slot);
         let under_way = observed.durable.phase == DurablePhase::Stopping
-            || view.slots.values().any(behind)
+            || view.slots.values().any(|slot| self.is_behind(slot))
             || self.runs_before_its_gang(observed)
             || observed.durable.generation < self.generation
             || view.slots.values().any(waits);
@@ -192,9 +190,35 @@ impl Coordinator {
             .map(|(_, report)| report.phase)
     }
 
+    /// True if the worker is from before the JobSet was suspended, or a restart has not reached it
+    /// yet.
+    fn is_behind(&self, slot: &Slot<'_>) -> bool {
+        slot.current.is_some_and(|(_, report)| {
+            let runs = !matches!(report.phase, Phase::Fresh | Phase::Parked | Phase::Unlinked);
+            runs && report.generation < self.generation
+        })
+    }
+
+    /// True if the barrier of the current generation cannot have opened, whatever other reports
+    /// say: a worker in sight is still behind, and the barrier would have waited for it. The status
+    /// is believed if it says that the restart has ended.
+    fn has_not_opened(&self, observed: &Observed, view: &View<'_>) -> bool {
+        let durable = &observed.durable;
+        let has_ended = durable.phase == DurablePhase::InSync && durable.generation >= self.generation;
+        let is_awaited = |slot: &Slot<'_>| {
+            let stays = slot.pod.is_some_and(|pod| !pod.deleting);
+            slot.counts() && !slot.worker.optional && slot.worker.level == RestartLevel::Process && stays
+        };
+        !has_ended
+            && view
+                .slots
+                .values()
+                .any(|slot| is_awaited(slot) && self.is_behind(slot))
+    }
+
     /// True if workers show that the current generation was released. The kubelet starts containers
     /// without a release, so they show it only in a group without agents.
-    fn was_released(&self, view: &View<'_>) -> bool {
+    fn was_released(&self, observed: &Observed, view: &View<'_>) -> bool {
         let has_agent = |slot: &Slot<'_>| slot.worker.level == RestartLevel::Process;
         let have_agents = view.slots.values().any(|slot| slot.counts() && has_agent(slot));
         let tells = |slot: &Slot<'_>| {
@@ -207,7 +231,8 @@ impl Coordinator {
         };
         let mut slots = view.slots.values();
         // No single worker restarts at a generation that was not released.
-        !self.worker_restarts.is_empty() || slots.any(|slot| tells(slot) && runs(slot))
+        !self.worker_restarts.is_empty()
+            || slots.any(|slot| tells(slot) && runs(slot)) && !self.has_not_opened(observed, view)
     }
 
     /// True if all workers of this worker's stage were seen to run at the current generation, so

@@ -1,7 +1,7 @@
 //! A new leader restarts no healthy worker, and finishes a restart that was begun.
 
 use super::world::{World, id};
-use crate::restart::{Durable, DurablePhase, Epoch, Generation, Phase, RestartLevel};
+use crate::restart::{Durable, DurablePhase, Epoch, Generation, Phase};
 
 #[test]
 fn a_new_leader_of_a_healthy_group_changes_and_writes_nothing() {
@@ -172,22 +172,6 @@ fn a_takeover_at_any_step_of_a_restart_ends_in_the_same_state() {
 }
 
 #[test]
-fn a_restart_whose_leader_died_before_its_write_is_finished_and_made_durable() {
-    let mut world = World::running(3, 3);
-    world.confirm = false;
-    world.fail(0);
-    world.step();
-    world.obey();
-    // The workers are parked at a generation that no status names.
-    world.new_leader(2);
-    world.confirm = true;
-    world.settle();
-    assert_eq!(world.observed.durable.generation, Generation(1));
-    assert_eq!(world.observed.durable.epoch, Epoch(2));
-    assert_eq!(world.coordinator.state_name(), "InSync");
-}
-
-#[test]
 fn a_barrier_opens_under_the_epoch_of_the_leader_that_opens_it() {
     let mut world = World::running(3, 3);
     world.fail(0);
@@ -306,48 +290,6 @@ fn jobs_that_are_recreated_at_the_generation_of_a_suspension_are_counted() {
 }
 
 #[test]
-fn a_recreation_is_followed_if_workers_report_its_generation_first() {
-    let mut world = World::running(2, 9);
-    world.observed.heard_nodes.remove("node-1");
-    let (incarnation, report) = world.current(0);
-    world.report(&incarnation, 1, Phase::Parked, Generation(1));
-    assert_eq!(report.counter, 0);
-    world.new_leader(2);
-    world.step();
-    assert_eq!(world.coordinator.state_name(), "Recovering");
-    assert_eq!(world.coordinator.generation(), Generation(1));
-    world.observed.durable = Durable {
-        generation: Generation(1),
-        counter: 1,
-        phase: DurablePhase::Recreating,
-        ..world.observed.durable.clone()
-    };
-    world.settle();
-    let durable = &world.observed.durable;
-    assert_eq!((durable.generation, durable.counter), (Generation(1), 1));
-}
-
-#[test]
-fn whatever_generation_is_reported_can_become_durable_and_counts_no_more_restarts_than_it_is_ahead() {
-    let mut world = World::running(2, 3);
-    let (incarnation, mut report) = world.current(0);
-    (report.generation, report.counter) = (Generation(u64::MAX), u32::MAX);
-    world.observed.reports.insert(incarnation, report);
-    let wanted = world.step().status.unwrap();
-    assert_eq!(wanted.generation, Generation::LAST);
-    assert!(i32::try_from(wanted.counter).is_ok(), "{}", wanted.counter);
-
-    let mut world = World::running(2, 3);
-    let (incarnation, mut report) = world.current(0);
-    (report.generation, report.counter) = (Generation(2), u32::MAX);
-    world.observed.reports.insert(incarnation, report);
-    let wanted = world.step().status.unwrap();
-    // It reports that it runs at a generation that no worker was allowed to start: all meet at the
-    // next one.
-    assert_eq!((wanted.generation, wanted.counter), (Generation(3), 2));
-}
-
-#[test]
 fn an_index_that_has_failed_for_good_is_no_loss_to_it() {
     let mut world = World::running(3, 3);
     let starts = world.starts.clone();
@@ -388,26 +330,4 @@ fn a_restart_that_it_finds_under_way_ends_with_those_that_took_part() {
         assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
         assert_eq!(world.observed.durable.counter, 1);
     }
-}
-
-#[test]
-fn a_container_that_the_kubelet_has_started_proves_no_release_if_others_have_agents() {
-    let mut world = World::running(3, 3);
-    let changed = world.observed.workers.get_mut(&id(2)).unwrap();
-    (changed.level, changed.stays_down) = (RestartLevel::Container, true);
-    // The former leader could not write generation 1. Worker 1 has not heard of it.
-    for (index, phase, generation) in [
-        (0, Phase::Parked, 1),
-        (1, Phase::Running, 0),
-        (2, Phase::Running, 1),
-    ] {
-        let (incarnation, mut report) = world.current(index);
-        (report.phase, report.generation) = (phase, Generation(generation));
-        world.observed.reports.insert(incarnation, report);
-    }
-    world.new_leader(2);
-    let released = world.step().desired.is_some_and(|desired| desired.release);
-    assert!(!released, "{}", world.coordinator.state_name());
-    world.settle();
-    assert_eq!(world.coordinator.state_name(), "Recreating");
 }
