@@ -98,22 +98,15 @@ impl Watchdog {
             });
         };
 
-        // A pod that a daemon reports now is not blocked.
-        let is_linked = |slot: &Slot<'_>| {
-            slot.current
-                .is_some_and(|(_, report)| report.phase != Phase::Unlinked)
-        };
         let waited_for = || view.slots.iter().filter(|(_, slot)| slot.counts());
         // Its program may be on a file system that hangs.
         let starting: BTreeMap<&str, &PodFact> = waited_for()
-            .filter(|(_, slot)| {
-                slot.current
-                    .is_some_and(|(_, report)| report.phase == Phase::Starting)
-            })
+            .filter(|(_, slot)| phase(slot) == Some(Phase::Starting))
             .filter_map(|(_, slot)| slot.pod.map(|pod| (pod.uid.as_str(), pod)))
             .collect();
         let pods: BTreeMap<&str, (&PodFact, bool)> = waited_for()
-            .filter(|(_, slot)| !is_linked(slot))
+            // A pod that a daemon reports now is not blocked.
+            .filter(|(_, slot)| phase(slot).is_none_or(|phase| phase == Phase::Unlinked))
             .flat_map(|(identity, slot)| {
                 let unseen = unseen.contains(identity);
                 slot.worker.pods.iter().map(move |pod| (pod, unseen))
@@ -164,6 +157,11 @@ impl Watchdog {
             found.into_iter().next()
         });
     }
+}
+
+/// What a daemon reports of the worker now.
+fn phase(slot: &Slot<'_>) -> Option<Phase> {
+    slot.current.map(|(_, report)| report.phase)
 }
 
 /// UIDs of the pods that a daemon is linked to now, and of those that any daemon has reported. An
