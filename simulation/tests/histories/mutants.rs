@@ -47,6 +47,7 @@ const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::FailInPlace, 44),
     (Mutant::RestartWhatStaysDown, 292),
     (Mutant::BelieveKubelet, 7642),
+    (Mutant::BelieveClocks, 942),
     (Mutant::BelieveImpossible, 1),
     (Mutant::OptionalGoFirst, 74),
     (Mutant::OptionalCount, 15),
