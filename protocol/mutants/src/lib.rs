@@ -140,8 +140,8 @@ mutants! {
     RestartWhatStaysDown,
     /// Coordinator: a new leader takes whatever the kubelet has started as a sign of a release.
     BelieveKubelet,
-    /// Coordinator: a container that replaces another is stopped for the restart if its node's clock
-    /// is behind.
+    /// Coordinator: a container that replaces another is stopped for the restart if its node's
+    /// clock is behind.
     BelieveClocks,
     /// Coordinator: any generation and counter that a node reports is believed.
     BelieveImpossible,
