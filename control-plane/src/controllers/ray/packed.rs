@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -173,8 +174,8 @@ kind!(
 #[derive(Clone, Debug)]
 pub(super) struct Packed<K> {
     metadata: ObjectMeta,
-    /// `{"spec": …, "status": …}`, as far as they can be read.
-    text: Box<[u8]>,
+    /// `{"spec": …, "status": …}`, as far as they can be read; shared by its clones.
+    text: Arc<[u8]>,
     size: Size,
     extract: Extract,
     /// The field that cannot be read, and what is wrong with it.

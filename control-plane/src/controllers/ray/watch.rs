@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::belonging::{Belonging, Belongs};
 use super::packed::{Kind, Packed};
 use crate::k8s::apply::events::{Queue, short};
-use crate::k8s::watch::cache_entry::mapped;
+use crate::k8s::watch::cache_entry::{self, mapped};
 use crate::k8s::watch::decode::{Reported, ignore, left_out};
 use crate::k8s::watch::follow::{Health, patient};
 use crate::k8s::watch::lean::Lean;
@@ -112,7 +112,10 @@ pub(super) async fn follow<K>(
                     Event::InitDone => store.state(),
                     _ => Vec::new(),
                 };
-                writer.apply_watcher_event(&event);
+                cache_entry::store(&mut writer, &event, |known, object| {
+                    let version = object.resource_version();
+                    version.is_some() && version == known.resource_version()
+                });
                 match &event {
                     Event::Apply(object) | Event::Delete(object) => changed(object),
                     Event::InitDone => {

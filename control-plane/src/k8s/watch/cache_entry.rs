@@ -5,7 +5,8 @@ use std::fmt::Debug;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::runtime::reflector::Lookup;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::runtime::watcher::Event;
 
 /// An object in a cache.
@@ -44,6 +45,25 @@ pub(crate) fn mapped<A, B>(event: Event<A>, of: impl FnOnce(A) -> B) -> Event<B>
         Event::InitApply(object) => Event::InitApply(of(object)),
         Event::Apply(object) => Event::Apply(of(object)),
         Event::Delete(object) => Event::Delete(of(object)),
+    }
+}
+
+/// Stores an event. Until a list ends, a store also holds the objects of the list before. So an
+/// object that `is_same` is stored as a clone of what is known, which shares its text.
+pub(crate) fn store<K>(writer: &mut Writer<K>, event: &Event<K>, is_same: impl Fn(&K, &K) -> bool)
+where
+    K: Lookup<DynamicType = ()> + Clone + 'static,
+{
+    let known = match event {
+        Event::InitApply(object) => {
+            let known = writer.as_reader().get(&ObjectRef::from(object));
+            known.filter(|known| is_same(known, object))
+        }
+        _ => None,
+    };
+    match known {
+        Some(known) => writer.apply_watcher_event(&Event::InitApply((*known).clone())),
+        None => writer.apply_watcher_event(event),
     }
 }
 

@@ -15,7 +15,7 @@ use lockstep_api::{JobSet, labels};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::cache_entry::CacheEntry;
+use super::cache_entry::{CacheEntry, store};
 use super::notify::Notifier;
 use super::own_writes::OwnWrites;
 
@@ -133,7 +133,9 @@ impl<K: CacheEntry> Cache<K> {
     ) -> Vec<ObjectRef<JobSet>> {
         match event {
             Event::Init | Event::InitApply(_) => {
-                writer.apply_watcher_event(event);
+                store(writer, event, |known, object| {
+                    known.revision() == object.revision() && object.revision() != 0
+                });
                 Vec::new()
             }
             Event::InitDone => {

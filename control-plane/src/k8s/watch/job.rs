@@ -1,6 +1,8 @@
 //! What the cache keeps of a Job: its name, and the fields that are read, as text. The text takes a
 //! third of the memory of the parsed object.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::runtime::watcher::Event;
@@ -23,7 +25,8 @@ pub(super) struct PackedJob {
     /// Name of its JobSet, by its label.
     jobset: Option<Box<str>>,
     revision: u64,
-    text: Box<[u8]>,
+    /// Shared by its clones.
+    text: Arc<[u8]>,
 }
 
 impl PackedJob {
@@ -48,6 +51,12 @@ impl PackedJob {
     /// The bytes that are kept.
     pub(super) fn size(&self) -> usize {
         self.text.len()
+    }
+
+    /// True if both have the same text in memory.
+    #[cfg(test)]
+    pub(super) fn shares_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.text, &other.text)
     }
 
     pub(super) fn jobset(&self) -> Option<ObjectRef<JobSet>> {

@@ -1,6 +1,8 @@
 //! JobSets as the cache keeps them: parsed metadata, and spec and status as text. The text takes a
 //! fifth of the memory of the parsed object.
 
+use std::sync::Arc;
+
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -25,8 +27,8 @@ mod tests;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PackedJobSet {
     metadata: ObjectMeta,
-    /// `{"spec": …, "status": …}`
-    text: Box<[u8]>,
+    /// `{"spec": …, "status": …}`, shared by its clones.
+    text: Arc<[u8]>,
     /// The number of objects and elements in the spec.
     spec: Extent,
     /// The number of objects and elements in the status.

@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_core::common::extent::Extent;
@@ -17,7 +18,7 @@ pub(crate) struct Parts {
     /// The metadata without the bookkeeping of field managers and kubectl.
     pub(crate) metadata: ObjectMeta,
     /// `{"spec": …, "status": …}`
-    pub(crate) text: Box<[u8]>,
+    pub(crate) text: Arc<[u8]>,
     /// The number of objects and elements in the spec.
     pub(crate) spec: Extent,
     /// The number of objects and elements in the status.

@@ -1,6 +1,7 @@
 use futures::stream;
 use k8s_openapi::api::batch::v1::Job;
 
+use super::super::job::PackedJob;
 use super::super::notify;
 use super::*;
 
@@ -103,6 +104,24 @@ async fn the_version_of_a_jobset_changes_with_its_own_objects() {
     apply(Event::Init);
     apply(Event::InitApply(job("a-0", "a", 2)));
     assert_ne!(apply(Event::InitDone)[0], changed[0]);
+}
+
+#[test]
+fn a_list_takes_no_memory_for_what_it_repeats() {
+    let (cache, mut writer) = Cache::new();
+    let mut listed = |version| {
+        let job = PackedJob::of(&job("a-0", "a", version));
+        for event in [Event::Init, Event::InitApply(job), Event::InitDone] {
+            cache.apply(&mut writer, &event, PackedJob::jobset);
+        }
+        let name = ObjectRef::new("a-0").within("ns");
+        cache.store.get(&name).unwrap()
+    };
+    let first = listed(1);
+    assert!(listed(1).shares_with(&first));
+    let changed = listed(2);
+    assert!(!changed.shares_with(&first));
+    assert_eq!(changed.revision(), 2);
 }
 
 #[tokio::test]
