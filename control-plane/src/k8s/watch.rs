@@ -217,7 +217,7 @@ impl Start<'_> {
     /// Follows objects that only the reconciler subscribes to.
     fn children<K>(&mut self, kind: &'static str, cache: &Arc<Cache<K>>, writer: Writer<K>)
     where
-        K: Slim + Clone + std::fmt::Debug + Send + Sync + 'static,
+        K: Slim + Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static,
     {
         let follow = Follow {
             kind,

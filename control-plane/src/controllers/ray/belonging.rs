@@ -2,6 +2,7 @@
 //! fields that are needed.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
@@ -179,7 +180,8 @@ pub(super) struct Belonging<K> {
     name: Box<str>,
     namespace: Box<str>,
     owner: Option<Box<str>>,
-    text: Box<[u8]>,
+    /// Shared by its clones.
+    text: Arc<[u8]>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -215,6 +217,19 @@ where
 impl<K: Belongs + 'static> Weighs for Belonging<K> {
     fn bytes(&self) -> usize {
         self.text.len().saturating_add(size_of::<Self>())
+    }
+}
+
+impl<K> PartialEq for Belonging<K> {
+    fn eq(&self, other: &Self) -> bool {
+        let Self {
+            name,
+            namespace,
+            owner,
+            text,
+            kind: _,
+        } = self;
+        *name == other.name && *namespace == other.namespace && *owner == other.owner && *text == other.text
     }
 }
 

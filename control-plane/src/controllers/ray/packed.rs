@@ -171,7 +171,7 @@ kind!(
 );
 
 /// A cached object. Reading it parses it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Packed<K> {
     metadata: ObjectMeta,
     /// `{"spec": …, "status": …}`, as far as they can be read; shared by its clones.

@@ -100,7 +100,7 @@ pub(super) async fn follow<K>(
     changed: impl Fn(&K) + Send,
     shutdown: CancellationToken,
 ) where
-    K: reflector::Lookup<DynamicType = ()> + Clone + Debug + 'static,
+    K: reflector::Lookup<DynamicType = ()> + Clone + Debug + PartialEq + 'static,
 {
     let store = writer.as_reader();
     let mut health = Health::default();
@@ -112,10 +112,7 @@ pub(super) async fn follow<K>(
                     Event::InitDone => store.state(),
                     _ => Vec::new(),
                 };
-                cache_entry::store(&mut writer, &event, |known, object| {
-                    let version = object.resource_version();
-                    version.is_some() && version == known.resource_version()
-                });
+                cache_entry::store(&mut writer, &event, K::eq);
                 match &event {
                     Event::Apply(object) | Event::Delete(object) => changed(object),
                     Event::InitDone => {

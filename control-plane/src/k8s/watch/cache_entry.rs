@@ -14,6 +14,9 @@ pub(super) trait CacheEntry: Lookup<DynamicType = ()> + Clone + Debug + Send + S
     /// Its version, which increases with every change. 0 if unknown.
     fn revision(&self) -> u64;
 
+    /// True if it holds the same, so that a clone of it takes less memory than `other`.
+    fn is_same(&self, other: &Self) -> bool;
+
     /// Its name; empty if it has none.
     fn named(&self) -> String {
         self.name().unwrap_or_default().into_owned()
@@ -22,10 +25,14 @@ pub(super) trait CacheEntry: Lookup<DynamicType = ()> + Clone + Debug + Send + S
 
 impl<K> CacheEntry for K
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + Clone + Debug + PartialEq + Send + Sync + 'static,
 {
     fn revision(&self) -> u64 {
         version(self.meta())
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self == other
     }
 }
 
@@ -49,7 +56,8 @@ pub(crate) fn mapped<A, B>(event: Event<A>, of: impl FnOnce(A) -> B) -> Event<B>
 }
 
 /// Stores an event. Until a list ends, a store also holds the objects of the list before. So an
-/// object that `is_same` is stored as a clone of what is known, which shares its text.
+/// object that `is_same` is stored as a clone of what is known, which shares its text. Versions are
+/// not enough to tell that: a restored etcd gives them again.
 pub(crate) fn store<K>(writer: &mut Writer<K>, event: &Event<K>, is_same: impl Fn(&K, &K) -> bool)
 where
     K: Lookup<DynamicType = ()> + Clone + 'static,

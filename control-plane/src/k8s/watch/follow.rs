@@ -133,9 +133,7 @@ impl<K: CacheEntry> Cache<K> {
     ) -> Vec<ObjectRef<JobSet>> {
         match event {
             Event::Init | Event::InitApply(_) => {
-                store(writer, event, |known, object| {
-                    known.revision() == object.revision() && object.revision() != 0
-                });
+                store(writer, event, K::is_same);
                 Vec::new()
             }
             Event::InitDone => {

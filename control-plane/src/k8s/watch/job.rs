@@ -73,6 +73,10 @@ impl CacheEntry for PackedJob {
     fn revision(&self) -> u64 {
         self.revision
     }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self == other
+    }
 }
 
 impl Weighs for PackedJob {

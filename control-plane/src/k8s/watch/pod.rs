@@ -56,6 +56,11 @@ impl CacheEntry for WatchedPod {
     fn revision(&self) -> u64 {
         self.revision
     }
+
+    /// Clones share nothing.
+    fn is_same(&self, _: &Self) -> bool {
+        false
+    }
 }
 
 impl Lookup for WatchedPod {
