@@ -217,6 +217,12 @@ impl Slot<'_> {
         !self.absent && !is_over
     }
 
+    /// True if it is an optional worker that has not joined, and its pod is going. It joins in its
+    /// next pod, and the end of this one is no failure.
+    pub(super) fn leaves(&self) -> bool {
+        self.absent && self.pod.is_none_or(|pod| pod.deleting)
+    }
+
     /// True if it is parked at exactly this generation. Without an agent: if nothing of an earlier
     /// generation runs.
     pub(super) fn parked_at(&self, generation: Generation) -> bool {

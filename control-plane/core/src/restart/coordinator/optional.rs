@@ -80,9 +80,8 @@ impl Coordinator {
             _ => return,
         };
         for (identity, slot) in view.slots.iter_mut().filter(|(_, slot)| slot.absent) {
-            // A worker that is wanted again after a while does not join in a pod that is going.
-            let leaves = slot.pod.is_none_or(|pod| pod.deleting);
-            let Some((_, report)) = slot.current.filter(|_| !leaves && !slot.done && !slot.finished) else {
+            let may_join = !slot.leaves() && !slot.done && !slot.finished;
+            let Some((_, report)) = slot.current.filter(|_| may_join) else {
                 continue;
             };
             let joins = if stops {

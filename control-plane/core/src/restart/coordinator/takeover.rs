@@ -152,7 +152,10 @@ impl Coordinator {
         // If all have run, a parked worker has replaced a lost one, and waits for the next restart.
         let waits = |slot: &Slot<'_>| self.phase_here(slot) == Some(Phase::Parked) && !self.has_all_run(slot);
         let under_way = observed.durable.phase == DurablePhase::Stopping
-            || view.slots.values().any(|slot| self.is_behind(slot))
+            || view
+                .slots
+                .values()
+                .any(|slot| self.is_behind(slot) && !slot.leaves())
             || self.runs_before_its_gang(observed)
             || observed.durable.generation < self.generation
             || view.slots.values().any(waits);
@@ -162,7 +165,7 @@ impl Coordinator {
         }
         let absorbed = under_way && !self.all_stopped(view);
         let stopped_at = self.last_stopped(observed).filter(|_| under_way);
-        for (identity, slot) in view.slots.iter() {
+        for (identity, slot) in view.slots.iter().filter(|(_, slot)| !slot.leaves()) {
             let released = match slot.worker.level {
                 RestartLevel::Container => self.container_before(slot, absorbed, stopped_at),
                 _ => slot

@@ -169,6 +169,12 @@ fn optional_workers_that_were_not_wanted_for_a_while_join_again() {
 /// A group that shrinks and grows again faster than its pods end.
 #[test]
 fn an_optional_worker_that_is_wanted_again_while_its_pod_goes_has_not_been_lost() {
+    for takes_over in [false, true] {
+        wanted_again_while_its_pod_goes(takes_over);
+    }
+}
+
+fn wanted_again_while_its_pod_goes(takes_over: bool) {
     let mut world = World::running(3, 5);
     world.observed.workers.get_mut(&id(2)).unwrap().optional = true;
     world.settle();
@@ -180,6 +186,10 @@ fn an_optional_worker_that_is_wanted_again_while_its_pod_goes_has_not_been_lost(
     world.observed.workers.insert(id(2), worker);
     world.settle();
     assert!(world.observed.durable.joined.is_empty());
+    if takes_over {
+        world.new_leader(2);
+        world.settle();
+    }
     // Now it has ended.
     let exit = Exit {
         code: 143,
