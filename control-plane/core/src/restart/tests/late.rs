@@ -2,7 +2,17 @@
 
 use super::nodes::{CRASHED, Nodes};
 use super::world::World;
-use crate::restart::{Announcement, Generation, Phase, RestartLevel};
+use crate::restart::{Announcement, Durable, DurablePhase, Generation, Phase, RestartLevel};
+
+/// The status once the reconciler has taken this generation for a recreation of its own.
+fn recreating(before: &Durable, generation: u64, counter: u32) -> Durable {
+    let mut theirs = before.clone();
+    theirs.generation = Generation(generation);
+    theirs.counter = counter;
+    theirs.started.clear();
+    theirs.phase = DurablePhase::Recreating;
+    theirs
+}
 
 #[test]
 fn a_worker_out_of_sight_holds_the_barrier_until_the_time_out_then_jobs_are_recreated() {
@@ -64,11 +74,7 @@ fn the_reconciler_may_take_the_generation_for_a_recreation() {
     world.fail(0);
     world.step();
     world.obey();
-    let mut theirs = world.observed.durable.clone();
-    theirs.generation = Generation(1);
-    theirs.counter = 1;
-    theirs.started.clear();
-    theirs.phase = crate::restart::DurablePhase::Recreating;
+    let theirs = recreating(&world.observed.durable, 1, 1);
     world.confirm_write(theirs);
     world.confirm = true;
     world.settle();
@@ -95,12 +101,9 @@ fn a_failure_that_the_reconciler_counts_stays_counted_if_this_leader_recreates_t
     world.step();
     assert_eq!(world.coordinator.state_name(), "Recreating");
     // A Job has failed meanwhile, and the reconciler was faster.
-    let mut theirs = world.observed.durable.clone();
-    assert_eq!((theirs.generation, theirs.counter), (Generation(1), 1));
-    theirs.generation = Generation(2);
-    theirs.counter = 2;
-    theirs.started.clear();
-    theirs.phase = crate::restart::DurablePhase::Recreating;
+    let before = &world.observed.durable;
+    assert_eq!((before.generation, before.counter), (Generation(1), 1));
+    let theirs = recreating(before, 2, 2);
     world.confirm_write(theirs);
     world.confirm = true;
     world.settle();
@@ -127,11 +130,7 @@ fn a_recreation_is_followed_if_containers_have_started_at_its_generation() {
     nodes.new_leader(2);
     nodes.look();
     assert_eq!(nodes.coordinator.state_name(), "Releasing");
-    let mut theirs = nodes.observed.durable.clone();
-    theirs.generation = Generation(1);
-    theirs.counter = 1;
-    theirs.started.clear();
-    theirs.phase = crate::restart::DurablePhase::Recreating;
+    let theirs = recreating(&nodes.observed.durable, 1, 1);
     nodes.confirm_write(theirs);
     nodes.confirm = true;
     nodes.look();
