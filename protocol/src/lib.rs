@@ -109,3 +109,13 @@ impl Heartbeat {
         matches!(self, Self::Missed | Self::Overdue)
     }
 }
+
+/// At most this many bytes of a text that a terminal will show, without control characters.
+#[must_use]
+pub fn beginning(mut text: String, most: usize) -> String {
+    text.truncate(text.floor_char_boundary(most));
+    text.retain(|sign| !sign.is_control());
+    // What was cut off must not stay in memory.
+    text.shrink_to_fit();
+    text
+}

@@ -5,6 +5,8 @@
 //! be its agent, and a node may claim anything of its pods. So the daemon and the control plane
 //! both bound what they read.
 
+use crate::beginning;
+
 /// Longest reason for missing standbys, in bytes. A longer one is cut off.
 pub const LONGEST_REASON: usize = 200;
 /// Most processes of an attempt, started or standing by.
@@ -68,14 +70,4 @@ impl Standbys {
             reason: beginning(self.reason, LONGEST_REASON),
         }
     }
-}
-
-/// At most this many bytes of a text that a terminal will show, without control characters.
-#[must_use]
-pub fn beginning(mut text: String, most: usize) -> String {
-    text.truncate(text.floor_char_boundary(most));
-    text.retain(|sign| !sign.is_control());
-    // What was cut off must not stay in memory.
-    text.shrink_to_fit();
-    text
 }

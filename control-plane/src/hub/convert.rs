@@ -7,7 +7,7 @@ use lockstep_core::restart::{
     Standbys, Starts, UnixNanos, WorkerRestart,
 };
 use lockstep_proto::node::v1 as pb;
-use lockstep_protocol::standby::beginning;
+use lockstep_protocol::beginning;
 
 use super::health::{Access, Health};
 use super::report_limits::{self, ReportLimit};

@@ -2,7 +2,7 @@
 
 use lockstep_proto::agent::v1 as wire;
 use lockstep_proto::agent::v1::agent_message::Kind;
-use lockstep_protocol::standby::beginning;
+use lockstep_protocol::beginning;
 use prost::Message as _;
 
 use crate::worker::types::{
