@@ -15,7 +15,9 @@ use lockstep_control_plane::controllers::restart::{Clock, Observation, published
 use lockstep_control_plane::hub::{GroupLink, GroupPolicy, Published, Registry};
 use lockstep_core::jobset::pod::PodSummary;
 use lockstep_core::jobset::upstream_agent::AgentPod;
-use lockstep_core::restart::{Announcement, Coordinator, Desired, Durable, Generation, Policy, UnixNanos};
+use lockstep_core::restart::{
+    Announcement, Coordinator, Desired, Durable, Generation, GroupPhase, Policy, UnixNanos,
+};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -144,7 +146,7 @@ impl Group {
             for announcement in out.announcements {
                 announce(self.shape.group, &announcement);
             }
-            if !in_sync && coordinator.state_name() == "InSync" {
+            if !in_sync && coordinator.phase() == GroupPhase::InSync {
                 in_sync = true;
                 say(BenchEvent::Coordinating);
             }
@@ -239,7 +241,7 @@ fn pod(shape: Shape, worker: usize) -> PodSummary {
         name: names::pod(shape.group, index),
         uid: names::pod_uid(worker),
         jobset_uid: Some(names::group(shape.group)),
-        recreation: Some(0),
+        restart_attempt: Some(0),
         job: Some(names::job(shape.group)),
         job_uid: Some(names::group(shape.group)),
         index: u32::try_from(index).ok(),

@@ -40,7 +40,7 @@ pub(crate) struct Worker {
     failure: Arc<Notify>,
     phase: AgentPhase,
     generation: Generation,
-    /// Highest epoch and counter seen.
+    /// Highest epoch and count of restarts seen.
     seen: (Epoch, u64),
     /// The last value, which is sent as the termination grace period.
     last_value: u32,
@@ -110,7 +110,10 @@ impl Worker {
             self.last_value = target.grace_ms;
             self.tally.has(self.last_value);
         }
-        self.seen = (self.seen.0.max(target.epoch), self.seen.1.max(target.counter));
+        self.seen = (
+            self.seen.0.max(target.epoch),
+            self.seen.1.max(target.counted_restarts),
+        );
         let before = (self.phase, self.generation);
         if target.generation > self.generation {
             self.generation = target.generation;
@@ -139,7 +142,7 @@ impl Worker {
             phase: self.phase,
             generation: self.generation,
             epoch: self.seen.0,
-            counter: self.seen.1,
+            counted_restarts: self.seen.1,
             revision: self.revision,
             since: unix_nanos(),
             detail: String::new(),

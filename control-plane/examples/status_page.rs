@@ -13,8 +13,9 @@ use anyhow::Context as _;
 use lockstep_control_plane::controllers::restart::{Board, Post, Snapshot};
 use lockstep_control_plane::endpoints::platform::{Replica, StatusPage};
 use lockstep_core::restart::{
-    Announcement, Cause, Exit, Generation, Heartbeat, Identity, Incarnation, Observed, Phase, PodFact,
-    Reason, Report, RestartLevel, Scope, StandbyReport, Standbys, Starts, Timeline, UnixNanos, Worker,
+    Announcement, Cause, Exit, Generation, GroupPhase, Heartbeat, Identity, Incarnation, Observed, Phase,
+    PodFact, Reason, Report, RestartLevel, Scope, StandbyReport, Standbys, Starts, Timeline, UnixNanos,
+    Worker,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -146,17 +147,13 @@ fn standby((ready, wanted): (u32, u32)) -> StandbyReport {
     }
 }
 
-fn state(name: &str) -> &'static str {
+fn phase(name: &str) -> GroupPhase {
+    use GroupPhase::{Failed, Parked, Recovering, Recreating, Releasing, Stopping, Suspended};
     let known = [
-        "Recovering",
-        "Stopping",
-        "Parked",
-        "Releasing",
-        "Recreating",
-        "Suspended",
-        "Failed",
+        Recovering, Stopping, Parked, Releasing, Recreating, Suspended, Failed,
     ];
-    known.into_iter().find(|known| *known == name).unwrap_or("InSync")
+    let known = known.into_iter().find(|known| known.as_str() == name);
+    known.unwrap_or(GroupPhase::InSync)
 }
 
 impl Group {
@@ -193,7 +190,7 @@ impl Group {
         Ok(Snapshot {
             jobset: Arc::new(jobset),
             observed: Arc::new(observed),
-            state: state(&self.phase),
+            phase: phase(&self.phase),
             generation,
             released: generation,
             restarts: self.restarts,

@@ -29,7 +29,7 @@ pub(crate) fn desired(epoch: u64, generation: u64) -> Desired {
         namespace: Some("default".to_owned()),
         epoch: Epoch(epoch),
         generation: Generation(generation),
-        counter: generation,
+        counted_restarts: generation,
         release: false,
         fresh: BTreeSet::new(),
         stale: BTreeSet::new(),

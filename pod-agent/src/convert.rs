@@ -19,7 +19,7 @@ pub(crate) fn target(wire: wire::Target, grace_default: Duration) -> Target {
     Target {
         epoch: Epoch(wire.epoch),
         generation: Generation(wire.generation),
-        counter: wire.counter,
+        counted_restarts: wire.counted_restarts,
         release: wire.release,
         start_fresh: wire.start_fresh,
         grace,
@@ -61,7 +61,7 @@ pub(crate) fn state(status: &Status) -> wire::AgentMessage {
         phase: phase(status.phase).into(),
         generation: status.generation.0,
         epoch: status.epoch.0,
-        counter: status.counter,
+        counted_restarts: status.counted_restarts,
         revision: status.revision,
         exit_code: exit.code(),
         exit_signal: exit.signal(),

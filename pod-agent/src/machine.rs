@@ -86,7 +86,7 @@ impl Machine {
                 phase: Phase::Fresh,
                 generation: Generation::default(),
                 epoch: Epoch::default(),
-                counter: 0,
+                counted_restarts: 0,
                 revision: 1,
                 since: now.unix,
                 detail: String::new(),
@@ -208,7 +208,7 @@ impl Machine {
             todo.push(Action::Report);
             return;
         }
-        self.status.counter = self.status.counter.max(target.counter);
+        self.status.counted_restarts = self.status.counted_restarts.max(target.counted_restarts);
         let newer = target.generation > self.status.generation;
         self.order = target;
         match self.status.phase {

@@ -148,7 +148,7 @@ pub(crate) fn history(jobset: &JobSet, events: &[Event]) -> History {
     History {
         namespace: jobset.ns().to_owned(),
         name: jobset.name().to_owned(),
-        restarts: in_place.map_or_else(|| jobset.restarts(), |status| status.restarts),
+        restarts: in_place.map_or_else(|| jobset.restart_attempt(), |status| status.restarts),
         max_restarts: jobset.max_restarts(),
         generation: in_place.map_or(0, |status| status.generation),
         entries,

@@ -76,8 +76,9 @@ impl JobSet {
             .is_some_and(|status| status.is_true(COMPLETED) || status.is_true(FAILED))
     }
 
-    /// How often all Jobs were recreated.
-    pub fn restarts(&self) -> i32 {
+    /// `status.restarts`: how often all Jobs were recreated. Jobs and pods carry it as the label
+    /// `restart-attempt`.
+    pub fn restart_attempt(&self) -> i32 {
         self.status.as_ref().map_or(0, |status| status.restarts)
     }
 

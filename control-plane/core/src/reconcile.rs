@@ -177,7 +177,7 @@ fn may_run(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, 
     // Annotations can change while it runs, and it can run without them.
     let mut needless = validation::in_place::annotations(jobset, &observed.features);
     // A JobSet that runs, or has run, was valid before, perhaps under other rules.
-    if children.owned == 0 && jobset.restarts() == 0 {
+    if children.owned == 0 && jobset.restart_attempt() == 0 {
         let mut violations = validation::validate(jobset, &observed.features);
         if !draft.is_first() || draft.status.in_place_restart.is_some() {
             // An annotation was added or removed since. The JobSet runs without it.

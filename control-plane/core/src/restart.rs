@@ -47,7 +47,7 @@ mod view;
 pub use crate::jobset::in_place::RestartLevel;
 pub use blocked::{Blockage, Blocked, BlockedReason};
 pub use cause::{Cause, Reason};
-pub use coordinator::{Coordinator, Effect, Fate, Preview, Unmoved, WORKER_RESTARTS_AT_ONCE};
+pub use coordinator::{Coordinator, Effect, Fate, GroupPhase, Preview, Unmoved, WORKER_RESTARTS_AT_ONCE};
 pub use durable::{Durable, DurablePhase, Impossible};
 pub use gather::{Gathered, Placed, gather};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};

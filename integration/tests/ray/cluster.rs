@@ -127,7 +127,7 @@ async fn workers_come_and_go_and_the_head_stays(scene: Scene) -> Result<()> {
         "the head was recreated"
     );
     let jobset = scene.api::<JobSet>().get("rc").await?;
-    ensure!(jobset.restarts() == 0, "{:?}", jobset.status);
+    ensure!(jobset.restart_attempt() == 0, "{:?}", jobset.status);
     Ok(())
 }
 

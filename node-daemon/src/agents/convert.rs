@@ -96,7 +96,7 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
         phase,
         generation: Generation(state.generation),
         epoch: Epoch(state.epoch),
-        counter: state.counter,
+        counted_restarts: state.counted_restarts,
         revision: state.revision,
         since: UnixNanos(state.since_unix_nanos),
         detail: beginning(state.detail, MAX_DETAIL),
@@ -157,7 +157,7 @@ pub fn encode(target: Target) -> Vec<u8> {
     wire::Target {
         epoch: target.epoch.0,
         generation: target.generation.0,
-        counter: target.counter,
+        counted_restarts: target.counted_restarts,
         release: target.release,
         start_fresh: target.start_fresh,
         grace_ms: target.grace_ms,

@@ -231,7 +231,7 @@ fn agent_state(phase: AgentPhase, revision: u64) -> AgentState {
         phase,
         generation: Generation(1),
         epoch: Epoch(0),
-        counter: 0,
+        counted_restarts: 0,
         revision,
         since: UnixNanos(i64::try_from(revision).unwrap()),
         detail: String::new(),

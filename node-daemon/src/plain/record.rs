@@ -34,7 +34,8 @@ pub struct Record {
     #[serde(rename = "next_since_boot", default)]
     pub next_since: BootNanos,
     /// Counted restarts, as known with the newest of these generations.
-    pub counter: u64,
+    #[serde(rename = "counter")]
+    pub counted_restarts: u64,
     /// The epoch under which this was ordered.
     pub epoch: Epoch,
 }
@@ -146,7 +147,7 @@ mod tests {
             generation: Generation(generation),
             next: Some(Generation(generation + 1)),
             next_since: BootNanos(1),
-            counter: 3,
+            counted_restarts: 3,
             epoch: Epoch(7),
         };
         [("worker".to_owned(), record)].into()
@@ -189,7 +190,7 @@ mod tests {
             generation: Generation(numbers.1),
             next: numbers.2.map(Generation),
             next_since: BootNanos(numbers.3),
-            counter: numbers.4,
+            counted_restarts: numbers.4,
             epoch: Epoch(numbers.5),
         })
     }

@@ -323,7 +323,7 @@ fn follow(
             generation,
             next: None,
             next_since: BootNanos::default(),
-            counter: record.as_ref().map_or(0, |record| record.counter),
+            counted_restarts: record.as_ref().map_or(0, |record| record.counted_restarts),
             epoch: record.as_ref().map_or(Epoch::default(), |record| record.epoch),
         });
     }
@@ -342,7 +342,7 @@ fn follow(
             };
             record.next = Some(desired.generation);
         }
-        record.counter = record.counter.max(desired.counter);
+        record.counted_restarts = record.counted_restarts.max(desired.counted_restarts);
         record.epoch = record.epoch.max(desired.epoch);
     }
     records.insert(name.to_owned(), record);

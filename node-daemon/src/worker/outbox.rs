@@ -175,7 +175,7 @@ pub(crate) mod tests {
             phase: Phase::Agent(AgentPhase::Running),
             generation: Generation(1),
             epoch: Epoch(1),
-            counter: 1,
+            counted_restarts: 1,
             revision,
             since: UnixNanos(0),
             detail: String::new(),

@@ -26,7 +26,7 @@ pub fn target(desired: &Desired, job: &str, container: &str, incarnation: &Incar
     Target {
         epoch: desired.epoch,
         generation,
-        counter: desired.counter,
+        counted_restarts: desired.counted_restarts,
         release,
         start_fresh: desired.fresh.contains(incarnation),
         grace_ms: desired.grace_ms,
@@ -65,7 +65,7 @@ mod tests {
             namespace: None,
             epoch: Epoch(3),
             generation: Generation(7),
-            counter: 6,
+            counted_restarts: 6,
             release: true,
             fresh: BTreeSet::from([incarnation("c1")]),
             stale: BTreeSet::new(),
@@ -135,7 +135,7 @@ mod tests {
             (
                 target.epoch,
                 target.generation,
-                target.counter,
+                target.counted_restarts,
                 target.release,
                 target.grace_ms
             ),

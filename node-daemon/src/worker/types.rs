@@ -173,8 +173,8 @@ pub struct AgentState {
     /// Highest epoch that it claims to have seen. It is not passed on: any process may be at the
     /// other end.
     pub epoch: Epoch,
-    /// Highest counter that the agent has seen.
-    pub counter: u64,
+    /// Highest count of restarts that the agent has seen.
+    pub counted_restarts: u64,
     /// Grows over the life of the agent.
     pub revision: u64,
     /// When the phase was entered.
@@ -226,8 +226,8 @@ pub struct WorkerState {
     pub generation: Generation,
     /// Highest epoch under which a hub has welcomed this node, or has sent an order for this group.
     pub epoch: Epoch,
-    /// Highest counter that the agent has seen.
-    pub counter: u64,
+    /// Highest count of restarts that the agent has seen.
+    pub counted_restarts: u64,
     /// Orders the reports of one incarnation, across restarts of the daemon too.
     pub revision: u64,
     /// When the phase was entered.
@@ -279,7 +279,7 @@ pub struct Desired {
     /// The generation that every worker should have.
     pub generation: Generation,
     /// Counted restarts so far.
-    pub counter: u64,
+    pub counted_restarts: u64,
     /// Workers parked at `generation` start.
     pub release: bool,
     /// Incarnations that may start for the first time.
@@ -325,7 +325,7 @@ pub struct Target {
     /// The generation that the worker should have.
     pub generation: Generation,
     /// Counted restarts so far.
-    pub counter: u64,
+    pub counted_restarts: u64,
     /// Start if parked at `generation`.
     pub release: bool,
     /// Start if fresh.

@@ -24,7 +24,7 @@ pub struct Target {
     /// The generation that the worker should have.
     pub generation: Generation,
     /// Counted restarts so far.
-    pub counter: u64,
+    pub counted_restarts: u64,
     /// Start if parked at `generation`.
     pub release: bool,
     /// This incarnation is named in the release: it may start its worker for the first time. A

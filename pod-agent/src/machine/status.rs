@@ -61,8 +61,8 @@ pub struct Status {
     pub generation: Generation,
     /// Highest epoch seen.
     pub epoch: Epoch,
-    /// Highest counter seen.
-    pub counter: u64,
+    /// Highest count of restarts seen.
+    pub counted_restarts: u64,
     /// Grows with every change.
     pub revision: u64,
     /// When the phase (at this generation) was entered, or the heartbeat found late.

@@ -490,25 +490,28 @@ fn revision_and_times() {
     bench.now = Duration::from_millis(5);
     bench.step(Input::Target(Target {
         start_fresh: true,
-        counter: 2,
+        counted_restarts: 2,
         ..released(0)
     }));
     bench.step(Input::Started);
     let entered = bench.machine.status().clone();
-    assert_eq!((entered.revision, entered.counter), (3, 2));
+    assert_eq!((entered.revision, entered.counted_restarts), (3, 2));
     assert_eq!(entered.since, at(bench.now).unix);
 
     bench.now = Duration::from_millis(9);
     assert_eq!(
         bench.acts(Input::Target(Target {
             epoch: Epoch(5),
-            counter: 1,
+            counted_restarts: 1,
             ..released(0)
         })),
         [Action::Report]
     );
     let later = bench.machine.status().clone();
-    assert_eq!((later.revision, later.counter, later.epoch), (4, 2, Epoch(5)));
+    assert_eq!(
+        (later.revision, later.counted_restarts, later.epoch),
+        (4, 2, Epoch(5))
+    );
     assert_eq!(later.since, entered.since, "still the same run");
     assert_eq!(
         bench.acts(Input::Target(Target {

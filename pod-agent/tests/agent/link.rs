@@ -10,7 +10,7 @@ fn a_daemon_that_comes_back_finds_the_worker_as_it_was() {
     daemon.restart(1);
     daemon.send(Target {
         epoch: 5,
-        counter: 2,
+        counted_restarts: 2,
         ..release(1)
     });
     let state = daemon.until(Phase::Running, 1);

@@ -28,7 +28,7 @@ fn a_daemon_of_the_first_version() {
     daemon.until(Phase::Parked, 1);
     daemon.send(release);
     let state = daemon.until(Phase::Running, 1);
-    assert_eq!((state.epoch, state.counter), (7, 1));
+    assert_eq!((state.epoch, state.counted_restarts), (7, 1));
     rig.await_file("up.1");
     // The exit code ends the container, as that daemon has ordered.
     std::fs::write(rig.path("go"), "").expect("go");

@@ -165,10 +165,10 @@ fn orders_that_are_behind_are_answered_not_obeyed() {
     assert_eq!(daemon.until(Phase::Parked, 5).epoch, 9);
     daemon.send(Target {
         epoch: 9,
-        counter: 3,
+        counted_restarts: 3,
         ..release(5)
     });
-    assert_eq!(daemon.until(Phase::Running, 5).counter, 3);
+    assert_eq!(daemon.until(Phase::Running, 5).counted_restarts, 3);
 }
 
 #[test]

@@ -143,7 +143,7 @@ mutants! {
     /// Coordinator: a container that replaces another is stopped for the restart if its node's
     /// clock is behind.
     BelieveClocks,
-    /// Coordinator: any generation and counter that a node reports is believed.
+    /// Coordinator: any generation and count of restarts that a node reports is believed.
     BelieveImpossible,
     /// Control plane: a request that the API server refused is sent again at once.
     RetryAtOnce,

@@ -23,7 +23,7 @@ fn undefaulted_objects_mean_the_defaults() {
         assert!(jobset.is_managed_here());
         assert!(!jobset.is_finished());
         assert!(!jobset.is_deleting());
-        assert_eq!(jobset.restarts(), 0);
+        assert_eq!(jobset.restart_attempt(), 0);
         assert_eq!(jobset.max_restarts(), 0);
         assert_eq!(jobset.restart_strategy(), RestartStrategy::Recreate);
         assert!(!jobset.in_place());

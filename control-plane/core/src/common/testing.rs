@@ -180,7 +180,7 @@ pub(crate) fn child(jobset: &JobSet, replicated_job: &str, index: i32, fate: Fat
     job.metadata.uid = Some(format!(
         "uid-{}-{}",
         job.metadata.name.as_deref().unwrap(),
-        jobset.restarts()
+        jobset.restart_attempt()
     ));
     job.metadata.resource_version = Some("1".to_owned());
     set_fate(&mut job, fate, at(0));

@@ -88,8 +88,15 @@ impl Marks {
         let total: i32 = of_gang
             .filter_map(|job| minimums.get(job.name.as_str()))
             .fold(0, |sum, minimum| sum.saturating_add(*minimum));
-        let pod_group = (backend(jobset, spec, pod_groups) == Backend::PodGroup)
-            .then(|| naming::pod_group_name(jobset.name(), gang, jobset.restarts(), total, jobset.uid_str()));
+        let pod_group = (backend(jobset, spec, pod_groups) == Backend::PodGroup).then(|| {
+            naming::pod_group_name(
+                jobset.name(),
+                gang,
+                jobset.restart_attempt(),
+                total,
+                jobset.uid_str(),
+            )
+        });
         Some(Self {
             gang: gang.to_owned(),
             minimum: minimum.saturating_sub(before).clamp(0, parallelism),

@@ -102,7 +102,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
             .as_ref()
             .map(|time| time.0)
             .unwrap_or_default(),
-        restarts: jobset.restarts(),
+        restarts: jobset.restart_attempt(),
         status: jobset
             .status
             .as_ref()
@@ -114,7 +114,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
 
 /// The pods of a replicatedJob's current Jobs.
 fn pods_of(jobset: &JobSet, replicated_job: &ReplicatedJob, pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
-    let restarts = jobset.restarts();
+    let restarts = jobset.restart_attempt();
     pods.iter()
         .filter(|pod| pod.replicated_job == replicated_job.name)
         .filter(|pod| pod.namespace == jobset.ns() && pod.jobset_uid == jobset.uid_str())
@@ -148,7 +148,7 @@ fn is_stopped(jobset: &JobSet, current: &[&Job], gang: &Gang) -> bool {
 fn is_of(job: &Job, jobset: &JobSet) -> bool {
     let attempt = label(job, labels::RESTART_ATTEMPT).and_then(|attempt| attempt.parse().ok());
     label(job, labels::JOBSET_UID) == Some(jobset.uid_str())
-        && attempt == Some(jobset.restarts())
+        && attempt == Some(jobset.restart_attempt())
         && job.metadata.deletion_timestamp.is_none()
 }
 

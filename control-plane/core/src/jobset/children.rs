@@ -31,7 +31,7 @@ pub(crate) struct Children<'a> {
 impl<'a> Children<'a> {
     pub(crate) fn sort(jobset: &JobSet, jobs: &'a [Arc<Job>], features: Features) -> Self {
         let uid = jobset.metadata.uid.as_deref().unwrap_or_default();
-        let restarts = jobset.restarts();
+        let restarts = jobset.restart_attempt();
         let mut children = Self::default();
         for job in jobs {
             let job: &Job = job;

@@ -54,8 +54,8 @@ impl CompletedJob {
     #[must_use]
     pub fn is_unrecorded(&self, jobset: &JobSet, recorded: &Recorded<'_>) -> bool {
         // The cached JobSet may be older than the Job.
-        self.attempt > jobset.restarts()
-            || self.attempt == jobset.restarts()
+        self.attempt > jobset.restart_attempt()
+            || self.attempt == jobset.restart_attempt()
                 && jobset
                     .replicated_job(&self.replicated_job)
                     .is_some_and(|job| self.index < replicas(job))
@@ -66,7 +66,7 @@ impl CompletedJob {
     #[must_use]
     pub fn stand_in(&self, jobset: &JobSet) -> Option<Job> {
         let replicated_job = jobset.replicated_job(&self.replicated_job)?;
-        (self.attempt == jobset.restarts()).then(|| stand_in(jobset, replicated_job, self.index))
+        (self.attempt == jobset.restart_attempt()).then(|| stand_in(jobset, replicated_job, self.index))
     }
 }
 
@@ -76,7 +76,7 @@ impl<'a> Recorded<'a> {
     pub fn of(jobset: &'a JobSet) -> Self {
         let completed = jobset.status.iter().flat_map(|status| &status.completed_jobs);
         let mut recorded = Self::default();
-        let current = completed.filter(|completed| completed.restart_attempt == jobset.restarts());
+        let current = completed.filter(|completed| completed.restart_attempt == jobset.restart_attempt());
         for completed in current.filter(|_| !limits::is_over(jobset)) {
             if let Some(replicated_job) = jobset.replicated_job(&completed.name) {
                 let all = recorded.0.entry(&replicated_job.name).or_default();
@@ -152,7 +152,7 @@ pub(crate) fn record(jobset: &JobSet, before: &JobSetStatus, children: &Children
     let all = all.into_iter().filter(|(_, indexes)| !indexes.is_empty());
     all.map(|(name, indexes)| CompletedJobs {
         name: name.to_owned(),
-        restart_attempt: jobset.restarts(),
+        restart_attempt: jobset.restart_attempt(),
         indexes: in_ranges(&indexes),
     })
     .collect()
@@ -211,7 +211,7 @@ fn stand_in(jobset: &JobSet, replicated_job: &ReplicatedJob, index: u32) -> Job 
         (labels::JOBSET_UID, jobset.uid_str().to_owned()),
         (labels::REPLICATED_JOB_NAME, replicated_job.name.clone()),
         (labels::JOB_INDEX, index.to_string()),
-        (labels::RESTART_ATTEMPT, jobset.restarts().to_string()),
+        (labels::RESTART_ATTEMPT, jobset.restart_attempt().to_string()),
     ];
     Job {
         metadata: ObjectMeta {

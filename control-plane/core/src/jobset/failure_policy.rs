@@ -23,13 +23,13 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// What a restart may recreate.
+/// What an answer to a failed Job may recreate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Restarts {
+pub(crate) enum RecreationScope {
     /// A single Job, if the policy says so.
-    OfSingleJobs,
+    SingleJob,
     /// All Jobs, whatever the policy says.
-    OfAllJobs,
+    AllJobs,
 }
 
 /// The decision of the failure policy.
@@ -40,7 +40,7 @@ pub(crate) enum Decision {
     /// All Jobs are recreated.
     Restart {
         /// True if this restart counts towards `maxRestarts`.
-        counts: bool,
+        counts_towards_max: bool,
         /// Reason of the `RestartingJobSet` condition.
         reason: String,
         /// The action, with the name of the Job that failed first; message of the condition and of
@@ -56,7 +56,7 @@ pub(crate) enum Decision {
         /// Its index there.
         index: usize,
         /// True if this restart counts towards `maxRestarts`.
-        counts: bool,
+        counts_towards_max: bool,
         /// The action, with the name of the Job; message of the event.
         message: String,
         /// Reason of the event.
@@ -65,14 +65,14 @@ pub(crate) enum Decision {
 }
 
 /// Decides about the failed Jobs. `None` if none has failed. `patterns` are the policy's, and
-/// `counted` is how many restarts count towards `maxRestarts` so far.
+/// `counted_restarts` is how many count towards `maxRestarts` so far.
 pub(crate) fn decide(
     jobset: &JobSet,
     patterns: &Patterns,
     failed: &[&Job],
-    counted: i32,
+    counted_restarts: i32,
     features: &Features,
-    restarts: Restarts,
+    scope: RecreationScope,
 ) -> Option<Decision> {
     let Some(policy) = &jobset.spec.failure_policy else {
         let message = about(messages::FAILED_JOBS, first(failed)?);
@@ -86,7 +86,7 @@ pub(crate) fn decide(
         Some((rule, job)) => (Some(rule), job, &rule.action),
         None => (None, first(failed)?, &FailurePolicyAction::RestartJobSet),
     };
-    let counts = match action {
+    let counts_towards_max = match action {
         FailurePolicyAction::FailJobSet => {
             let message = about(&events::failure_policy_action_message(action), job);
             return Some(Decision::Fail {
@@ -107,7 +107,7 @@ pub(crate) fn decide(
             });
         }
     };
-    if counts && counted >= policy.max_restarts() {
+    if counts_towards_max && counted_restarts >= policy.max_restarts() {
         let message = about(messages::REACHED_MAX_RESTARTS, job);
         return Some(Decision::Fail {
             reason: reasons::REACHED_MAX_RESTARTS,
@@ -117,7 +117,7 @@ pub(crate) fn decide(
     let message = about(&events::failure_policy_action_message(action), job);
     let event = events::failure_policy_action_reason(action);
     if action.restarts_one_job()
-        && restarts == Restarts::OfSingleJobs
+        && scope == RecreationScope::SingleJob
         && let Some(index) = index_in(jobset, job)
     {
         return Some(Decision::RestartJob {
@@ -125,13 +125,13 @@ pub(crate) fn decide(
                 .unwrap_or_default()
                 .to_owned(),
             index,
-            counts,
+            counts_towards_max,
             message,
             event,
         });
     }
     Some(Decision::Restart {
-        counts,
+        counts_towards_max,
         reason: rule.filter(|rule| can_be_reason(&rule.name)).map_or_else(
             || reasons::DEFAULT_FAILURE_POLICY.to_owned(),
             |rule| format!("{}{}", reasons::FAILURE_POLICY_PREFIX, rule.name),

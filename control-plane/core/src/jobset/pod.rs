@@ -24,7 +24,7 @@ pub struct PodSummary {
     /// UID of the JobSet.
     pub jobset_uid: Option<String>,
     /// The restart attempt of the JobSet that the pod was created for.
-    pub recreation: Option<i32>,
+    pub restart_attempt: Option<i32>,
     /// Name of its Job.
     pub job: Option<String>,
     /// UID of the Job that controls it. A pod that only has the labels of a Job has none.
@@ -58,7 +58,7 @@ impl PodSummary {
             name: pod.metadata.name.clone().unwrap_or_default(),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             jobset_uid: label(labels, labels::JOBSET_UID).map(str::to_owned),
-            recreation: label(labels, labels::RESTART_ATTEMPT).and_then(|attempt| attempt.parse().ok()),
+            restart_attempt: label(labels, labels::RESTART_ATTEMPT).and_then(|attempt| attempt.parse().ok()),
             job: label(labels, labels::BATCH_JOB_NAME).map(str::to_owned),
             job_uid: controller_of(&pod.metadata)
                 .filter(|owner| {
@@ -109,7 +109,7 @@ impl GangPod {
     #[must_use]
     pub fn of(pod: &PodSummary, restart_attempt: i32) -> Option<Self> {
         let job = pod.job.clone()?;
-        (pod.recreation == Some(restart_attempt)).then(|| Self {
+        (pod.restart_attempt == Some(restart_attempt)).then(|| Self {
             job,
             running: pod.running,
             bound: pod.node.is_some() && !pod.is_terminal(),
@@ -154,9 +154,9 @@ pub struct Changed {
 
 impl Changed {
     /// Looks for them among the pods of a restart attempt; `None`: there are none.
-    pub fn among<'p>(pods: impl IntoIterator<Item = &'p PodSummary>, recreations: i32) -> Option<Self> {
+    pub fn among<'p>(pods: impl IntoIterator<Item = &'p PodSummary>, restart_attempt: i32) -> Option<Self> {
         let pods = pods.into_iter();
-        let pods = pods.filter(|pod| pod.recreation == Some(recreations) && pod.job_uid.is_some());
+        let pods = pods.filter(|pod| pod.restart_attempt == Some(restart_attempt) && pod.job_uid.is_some());
         let changed = pods.filter_map(|pod| Some((pod.job.as_deref()?, pod.index, pod.obstacle.as_ref()?)));
         let (job, _, obstacle) = changed.min_by_key(|(job, index, _)| (*job, *index))?;
         Some(Self {

@@ -54,7 +54,7 @@ pub(super) fn answer(
         &failed,
         counted,
         &observed.features,
-        mode.restarts(),
+        mode.recreation_scope(),
     );
     let Some(decision) = decision else {
         return false;
@@ -105,7 +105,7 @@ pub(super) fn apply(jobset: &JobSet, decision: Decision, kind: Option<InPlaceKin
         Decision::RestartJob {
             replicated_job,
             index,
-            counts,
+            counts_towards_max,
             message,
             event,
         } => {
@@ -115,7 +115,7 @@ pub(super) fn apply(jobset: &JobSet, decision: Decision, kind: Option<InPlaceKin
             let all = draft.status.replicated_jobs_status.iter_mut();
             for status in all.filter(|status| status.name == replicated_job) {
                 count_restart(&mut status.job_restarts, index, replicas);
-                if counts {
+                if counts_towards_max {
                     count_restart(&mut status.job_restarts_count_towards_max, index, replicas);
                 }
             }
@@ -123,7 +123,7 @@ pub(super) fn apply(jobset: &JobSet, decision: Decision, kind: Option<InPlaceKin
         }
         Decision::Fail { reason, message } => draft.fail(reason, &message),
         Decision::Restart {
-            counts,
+            counts_towards_max,
             reason,
             message,
             event,
@@ -133,12 +133,12 @@ pub(super) fn apply(jobset: &JobSet, decision: Decision, kind: Option<InPlaceKin
             status.gangs.clear();
             status.completed_jobs.clear();
             let counted = &mut status.restarts_count_towards_max;
-            *counted = counted.saturating_add(i32::from(counts));
+            *counted = counted.saturating_add(i32::from(counts_towards_max));
             if let Some(kind) = kind {
                 recreate_group(
                     draft.status.in_place_restart.get_or_insert_default(),
                     kind,
-                    counts,
+                    counts_towards_max,
                 );
             }
             draft.set_condition(&NewCondition {
@@ -165,12 +165,12 @@ fn count_restart(restarts: &mut Vec<i32>, index: usize, replicas: i32) {
 }
 
 /// New workers get a new generation (restart protocol, rule 11).
-fn recreate_group(in_place: &mut InPlaceRestartStatus, kind: InPlaceKind, counts: bool) {
+fn recreate_group(in_place: &mut InPlaceRestartStatus, kind: InPlaceKind, counts_towards_max: bool) {
     in_place.kind = Some(kind);
     in_place.generation = in_place.generation.max(in_place.latest).saturating_add(1);
     in_place.latest = 0;
     in_place.worker_restarts.clear();
-    in_place.restarts = in_place.restarts.saturating_add(i32::from(counts));
+    in_place.restarts = in_place.restarts.saturating_add(i32::from(counts_towards_max));
     in_place.started.clear();
     in_place.joined.clear();
     in_place.phase = Some(InPlacePhase::Recreating);

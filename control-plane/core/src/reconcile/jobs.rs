@@ -46,7 +46,7 @@ impl<'a> Jobs<'a> {
         let mut set = |key: &str, value: String| common.insert(key.to_owned(), value);
         set(labels::JOBSET_NAME, jobset.name().to_owned());
         set(labels::JOBSET_UID, jobset.uid_str().to_owned());
-        set(labels::RESTART_ATTEMPT, jobset.restarts().to_string());
+        set(labels::RESTART_ATTEMPT, jobset.restart_attempt().to_string());
         set(labels::GLOBAL_REPLICAS, total(jobset, |_| true).to_string());
         if let Some(endpoint) = jobset.coordinator_endpoint() {
             set(labels::COORDINATOR, endpoint);

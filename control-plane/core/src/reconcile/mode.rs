@@ -2,7 +2,7 @@
 
 use lockstep_api::{InPlaceKind, JobSetStatus};
 
-use crate::jobset::failure_policy::Restarts;
+use crate::jobset::failure_policy::RecreationScope;
 use crate::jobset::in_place::InPlaceMode;
 use crate::jobset::observed::Observed;
 use crate::jobset::upstream_agent;
@@ -79,16 +79,16 @@ impl RestartMode {
     /// What a restart may recreate. All workers of a group restart together: its coordinator, or
     /// the next one, would mistake the recreation of a single Job for another failure, and count it
     /// again.
-    pub(super) fn restarts(&self) -> Restarts {
+    pub(super) fn recreation_scope(&self) -> RecreationScope {
         let is_of_group = match self {
             Self::Coordinated(in_place) | Self::KubeletOnly(in_place) => in_place.level.is_some(),
             Self::CoordinatorAway(_) | Self::FormerlyCoordinated(_) => true,
             Self::Recreate | Self::UpstreamAgents | Self::UpstreamReports => false,
         };
         if is_of_group {
-            Restarts::OfAllJobs
+            RecreationScope::AllJobs
         } else {
-            Restarts::OfSingleJobs
+            RecreationScope::SingleJob
         }
     }
 }

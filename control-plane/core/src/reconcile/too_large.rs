@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::failed_jobs::{apply, failed, patterns};
 use super::suspension::suspend;
-use crate::jobset::failure_policy::{self, Decision, Restarts};
+use crate::jobset::failure_policy::{self, Decision, RecreationScope};
 use crate::{
     common::violation::Violation,
     jobset::children::Children,
@@ -53,7 +53,7 @@ pub(super) fn stand_still(
         &failed,
         counted,
         &observed.features,
-        Restarts::OfAllJobs,
+        RecreationScope::AllJobs,
     );
     if let Some(end @ Decision::Fail { .. }) = decided {
         apply(jobset, end, None, draft);

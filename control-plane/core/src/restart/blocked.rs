@@ -98,7 +98,7 @@ impl Watchdog {
             });
         };
 
-        let waited_for = || view.slots.iter().filter(|(_, slot)| slot.counts());
+        let waited_for = || view.slots.iter().filter(|(_, slot)| slot.takes_part());
         // Its program may be on a file system that hangs.
         let starting: BTreeMap<&str, &PodFact> = waited_for()
             .filter(|(_, slot)| phase(slot) == Some(Phase::Starting))

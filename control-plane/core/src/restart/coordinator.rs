@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use backoff::Backoff;
-use climb::Climb;
+use climb::LatestRestart;
 use escalation::Escalation;
 use lockstep_mutants::mutant;
+use state::State;
 use step::Step;
 use worker_restarts::WorkerRestarts;
 
@@ -29,12 +30,14 @@ mod optional;
 mod pods;
 mod preview;
 mod released;
+mod state;
 mod step;
 mod takeover;
 mod worker_restart_request;
 mod worker_restarts;
 
 pub use preview::{Effect, Fate, Preview, Unmoved};
+pub use state::GroupPhase;
 pub use worker_restarts::WORKER_RESTARTS_AT_ONCE;
 
 /// The coordinator of one group.
@@ -44,7 +47,7 @@ pub struct Coordinator {
     state: State,
     generation: Generation,
     released: Generation,
-    counter: u32,
+    counted_restarts: u32,
     started: BTreeSet<String>,
     cause: Option<Cause>,
     /// Optional workers that have run, by place.
@@ -64,7 +67,7 @@ pub struct Coordinator {
     watchdog: Watchdog,
     escalation: Escalation,
     /// The latest restart of the group: later failures are judged by it.
-    climb: Climb,
+    latest_restart: LatestRestart,
     /// Set while a restart in place is under way. It ends with the workers that take part.
     in_place: bool,
     /// Token of the latest manual request that has been acted upon.
@@ -77,28 +80,6 @@ pub struct Coordinator {
     level: Option<RestartLevel>,
     /// Restarts of single workers.
     worker_restarts: WorkerRestarts,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// A new leader gathers reports; it decides nothing.
-    Recovering {
-        until: UnixNanos,
-    },
-    InSync,
-    Stopping {
-        deadline: UnixNanos,
-    },
-    /// All workers are parked; the write is under way.
-    Parked {
-        deadline: UnixNanos,
-    },
-    Releasing {
-        deadline: UnixNanos,
-    },
-    Recreating,
-    Suspended,
-    Failed,
 }
 
 impl Coordinator {
@@ -118,7 +99,7 @@ impl Coordinator {
             state,
             generation: durable.generation,
             released: durable.released,
-            counter: durable.counter,
+            counted_restarts: durable.counted_restarts,
             started: durable.started.clone(),
             joined: durable.joined.clone(),
             cause: durable.cause.clone(),
@@ -131,7 +112,7 @@ impl Coordinator {
             backoff: Backoff::default(),
             watchdog: Watchdog::default(),
             escalation: Escalation::default(),
-            climb: Climb::recover(durable, now),
+            latest_restart: LatestRestart::recover(durable, now),
             in_place: takeover::is_in_place(durable),
             handled_request: durable.handled_request.clone(),
             handled_worker_restart: durable.handled_worker_restart.clone(),
@@ -155,8 +136,8 @@ impl Coordinator {
 
     /// Counted restarts so far.
     #[must_use]
-    pub fn restarts(&self) -> u32 {
-        self.counter
+    pub fn counted_restarts(&self) -> u32 {
+        self.counted_restarts
     }
 
     /// The highest level that the last restart has taken.
@@ -171,19 +152,10 @@ impl Coordinator {
         self.cause.as_ref()
     }
 
-    /// Name of the current state, for logs and metrics.
+    /// The current phase, for logs, metrics and the platform API.
     #[must_use]
-    pub fn state_name(&self) -> &'static str {
-        match self.state {
-            State::Recovering { .. } => "Recovering",
-            State::InSync => "InSync",
-            State::Stopping { .. } => "Stopping",
-            State::Parked { .. } => "Parked",
-            State::Releasing { .. } => "Releasing",
-            State::Recreating => "Recreating",
-            State::Suspended => "Suspended",
-            State::Failed => "Failed",
-        }
+    pub fn phase(&self) -> GroupPhase {
+        self.state.phase()
     }
 
     /// Decides the desired state. A second call with the same observation changes nothing.
@@ -265,7 +237,7 @@ impl Coordinator {
         self.done.clear();
         self.held.clear();
         self.escalation = Escalation::default();
-        self.climb = Climb::default();
+        self.latest_restart = LatestRestart::default();
         self.in_place = false;
         self.worker_restarts.forget();
     }

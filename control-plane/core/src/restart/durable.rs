@@ -30,7 +30,7 @@ pub struct Durable {
     /// The last generation that all workers have run.
     pub released: Generation,
     /// Counted restarts so far.
-    pub counter: u32,
+    pub counted_restarts: u32,
     /// Stages whose workers have all run since they were (re)created.
     pub started: BTreeSet<String>,
     /// The optional workers that have run since they were (re)created, as [`Identity::place`] names
@@ -69,7 +69,7 @@ pub enum Impossible {
     /// Its generation is above all that can have been assigned.
     Generation,
     /// It counts more restarts than there were generations.
-    Counter,
+    CountedRestarts,
 }
 
 impl Durable {
@@ -79,15 +79,16 @@ impl Durable {
         mutant!(BelieveImpossible => None);
         let known = self.generation.max(self.latest);
         if report.generation <= known {
-            // Its counter is not followed.
+            // Its count of restarts is not followed.
             return None;
         }
         let ahead = report.generation.0.saturating_sub(known.0);
         if ahead > FARTHEST || report.generation > Generation::LAST {
             return Some(Impossible::Generation);
         }
-        let counted = u64::from(self.counter).saturating_add(ahead);
-        (u64::from(report.counter) > counted.saturating_add(UNCOUNTED)).then_some(Impossible::Counter)
+        let counted = u64::from(self.counted_restarts).saturating_add(ahead);
+        (u64::from(report.counted_restarts) > counted.saturating_add(UNCOUNTED))
+            .then_some(Impossible::CountedRestarts)
     }
 }
 

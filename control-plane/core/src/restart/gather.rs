@@ -51,13 +51,13 @@ pub struct Placed {
 }
 
 /// Joins a JobSet with its Jobs and pods. A JobSet over the limits has no expected workers.
-/// `recreations` is `status.restarts` as this leader knows it, which may be ahead of `jobset`.
+/// `restart_attempt` is `status.restarts` as this leader knows it, which may be ahead of `jobset`.
 #[must_use]
 pub fn gather<'a>(
     jobset: &JobSet,
     jobs: &[Arc<Job>],
     pods: impl IntoIterator<Item = &'a PodSummary>,
-    recreations: i32,
+    restart_attempt: i32,
 ) -> Gathered {
     let mut gathered = Gathered {
         policy: policy(jobset, jobs),
@@ -69,15 +69,15 @@ pub fn gather<'a>(
     }
     let current: BTreeMap<&str, &Job> = jobs
         .iter()
-        .filter(|job| attempt(job.metadata.labels.as_ref()) == Some(recreations))
+        .filter(|job| attempt(job.metadata.labels.as_ref()) == Some(restart_attempt))
         .filter_map(|job| Some((job.metadata.name.as_deref()?, job.as_ref())))
         .collect();
     for replicated in &jobset.spec.replicated_jobs {
-        stage(jobset, replicated, &current, recreations, &mut gathered);
+        stage(jobset, replicated, &current, restart_attempt, &mut gathered);
     }
     let mut changed = BTreeMap::new();
     for pod in pods {
-        place(pod, recreations, &current, &mut gathered, &mut changed);
+        place(pod, restart_attempt, &current, &mut gathered, &mut changed);
     }
     without_agents(&mut gathered, changed);
     gathered
@@ -107,7 +107,7 @@ fn stage(
     jobset: &JobSet,
     replicated: &ReplicatedJob,
     current: &BTreeMap<&str, &Job>,
-    recreations: i32,
+    restart_attempt: i32,
     gathered: &mut Gathered,
 ) {
     let names: Vec<String> = (0..i64::from(replicated.replicas()))
@@ -124,7 +124,7 @@ fn stage(
         return;
     }
     // No worker runs before the gang is bound: until then its Jobs do not count.
-    if !has_gang(jobset, replicated, recreations) {
+    if !has_gang(jobset, replicated, restart_attempt) {
         gathered.waiting_jobs.extend(names);
         return;
     }
@@ -214,7 +214,7 @@ fn workers_of(
 }
 
 /// True if the workers of a replicatedJob may run: it has no gang, or the gang is bound.
-fn has_gang(jobset: &JobSet, replicated: &ReplicatedJob, recreations: i32) -> bool {
+fn has_gang(jobset: &JobSet, replicated: &ReplicatedJob, restart_attempt: i32) -> bool {
     mutant!(StartPartOfGang => true);
     if jobset.spec.gang.is_none() {
         return true;
@@ -222,7 +222,7 @@ fn has_gang(jobset: &JobSet, replicated: &ReplicatedJob, recreations: i32) -> bo
     let name = gang::gang_name(jobset, &replicated.name);
     let mut gangs = jobset.status.iter().flat_map(|status| &status.gangs);
     gangs.any(|gang| {
-        gang.name == name && gang.restart_attempt == recreations && gang.phase == GangPhase::Scheduled
+        gang.name == name && gang.restart_attempt == restart_attempt && gang.phase == GangPhase::Scheduled
     })
 }
 
@@ -252,13 +252,13 @@ fn ends_at(job: &Job, seconds: i64) -> Option<UnixNanos> {
 /// of the current Job.
 fn place(
     pod: &PodSummary,
-    recreations: i32,
+    restart_attempt: i32,
     current: &BTreeMap<&str, &Job>,
     gathered: &mut Gathered,
     changed: &mut Changed,
 ) {
     let live = !pod.is_terminal();
-    let Some(attempt) = pod.recreation else {
+    let Some(attempt) = pod.restart_attempt else {
         return;
     };
     let fact = PodFact {
@@ -269,7 +269,7 @@ fn place(
         node_lost: pod.node_lost,
         deleting: pod.deleting,
     };
-    if attempt < recreations {
+    if attempt < restart_attempt {
         if live {
             gathered.old_pods += 1;
             let known = gathered.old_pod.take();
@@ -282,7 +282,7 @@ fn place(
         place: pod.job.clone().zip(pod.index),
     };
     gathered.pods.insert(pod.uid.clone(), placed);
-    if attempt > recreations {
+    if attempt > restart_attempt {
         // Its Jobs were recreated, but this leader has not read that yet, nor the generation.
         return;
     }

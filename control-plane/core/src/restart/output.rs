@@ -48,7 +48,7 @@ pub struct Desired {
     /// The generation that all workers should have.
     pub generation: Generation,
     /// Counted restarts so far.
-    pub counter: u32,
+    pub counted_restarts: u32,
     /// True if workers parked at `generation` start.
     pub release: bool,
     /// Incarnations that may start for the first time, at `generation`. Those without an agent run

@@ -43,8 +43,8 @@ pub struct Report {
     pub phase: Phase,
     /// The generation that it runs or parks at.
     pub generation: Generation,
-    /// Highest counter that its agent has seen.
-    pub counter: u32,
+    /// Highest count of restarts that its agent has seen.
+    pub counted_restarts: u32,
     /// When the phase was entered, or the heartbeat was missed, by the node's clock.
     pub since: UnixNanos,
     /// The state of its heartbeat, meaningful only while the worker runs.
@@ -76,7 +76,7 @@ impl Report {
             pod_name,
             phase,
             generation,
-            counter,
+            counted_restarts,
             since,
             heartbeat,
             released_at,
@@ -90,11 +90,18 @@ impl Report {
         if is_shown {
             self.standby.clone_from(standby);
         }
-        let next = (*phase, *generation, *counter, *since, *heartbeat, *released_at);
+        let next = (
+            *phase,
+            *generation,
+            *counted_restarts,
+            *since,
+            *heartbeat,
+            *released_at,
+        );
         let known = (
             self.phase,
             self.generation,
-            self.counter,
+            self.counted_restarts,
             self.since,
             self.heartbeat,
             self.released_at,
@@ -102,7 +109,7 @@ impl Report {
         (
             self.phase,
             self.generation,
-            self.counter,
+            self.counted_restarts,
             self.since,
             self.heartbeat,
             self.released_at,

@@ -140,7 +140,7 @@ impl<'a> View<'a> {
     pub(super) fn ran_since(&self, generation: Generation) -> bool {
         self.slots
             .values()
-            .filter(|slot| slot.counts() && slot.worker.level == RestartLevel::Process)
+            .filter(|slot| slot.takes_part() && slot.worker.level == RestartLevel::Process)
             .filter_map(|slot| slot.current)
             .any(|(_, report)| {
                 report.generation >= generation
@@ -157,7 +157,7 @@ impl<'a> View<'a> {
     pub(super) fn level(&self) -> RestartLevel {
         self.slots
             .values()
-            .filter(|slot| slot.counts())
+            .filter(|slot| slot.takes_part())
             .map(|slot| slot.worker.level)
             .max()
             .unwrap_or_default()
@@ -171,7 +171,7 @@ impl<'a> View<'a> {
             return Some(Reason::WorkDone);
         }
         let mut slots = self.slots.values();
-        let stays_down = slots.any(|slot| slot.counts() && slot.worker.stays_down);
+        let stays_down = slots.any(|slot| slot.takes_part() && slot.worker.stays_down);
         mutant!(RestartWhatStaysDown => None);
         stays_down.then_some(Reason::StaysDown)
     }
@@ -212,7 +212,7 @@ fn is_followed(
 
 impl Slot<'_> {
     /// True if the worker takes part in barriers.
-    pub(super) fn counts(&self) -> bool {
+    pub(super) fn takes_part(&self) -> bool {
         let is_over = (self.done || self.finished) && !mutant!(ForgetDoneWorkers);
         !self.absent && !is_over
     }

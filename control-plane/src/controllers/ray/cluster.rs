@@ -260,7 +260,7 @@ impl Reconciler {
         let of_head = pods.iter().map(|pod| &pod.summary);
         let of_head = of_head.filter(|pod| pod.job.as_deref() == Some(job.as_str()) && !pod.is_terminal());
         // An old pod may still exist beside its successor.
-        let Some(pod) = of_head.max_by_key(|pod| (pod.running, pod.recreation)) else {
+        let Some(pod) = of_head.max_by_key(|pod| (pod.running, pod.restart_attempt)) else {
             return Ok((HeadInfo::default(), None));
         };
         let known = cluster.status.as_ref().map(|status| &status.head);

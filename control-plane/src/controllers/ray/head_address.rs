@@ -120,7 +120,7 @@ fn pod_of_head(stores: &Stores, jobset: &JobSet) -> Option<(String, String, Stri
     let own = pods.iter().map(|pod| &pod.summary);
     let own = own.filter(|pod| pod.job_uid.as_ref() == Some(&owner) && !pod.is_terminal());
     // A new pod may exist beside one that is being deleted.
-    let pod = own.max_by_key(|pod| (pod.running, !pod.deleting, pod.recreation))?;
+    let pod = own.max_by_key(|pod| (pod.running, !pod.deleting, pod.restart_attempt))?;
     Some((pod.name.clone(), pod.uid.clone(), owner))
 }
 

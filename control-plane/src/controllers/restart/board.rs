@@ -9,7 +9,9 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockstep_api::JobSet;
-use lockstep_core::restart::{Announcement, Cause, Generation, Observed, RestartLevel, UnixNanos};
+use lockstep_core::restart::{
+    Announcement, Cause, Generation, GroupPhase, Observed, RestartLevel, UnixNanos,
+};
 use tokio::sync::{mpsc, watch};
 
 use history::History;
@@ -29,11 +31,11 @@ pub struct Snapshot {
     pub jobset: Arc<JobSet>,
     /// What the coordinator decided on.
     pub observed: Arc<Observed>,
-    /// Name of the coordinator's state.
-    pub state: &'static str,
-    /// The restart attempt that all workers should run.
+    /// What the coordinator is doing.
+    pub phase: GroupPhase,
+    /// The generation that all workers should run.
     pub generation: Generation,
-    /// The last restart attempt that all workers have run.
+    /// The last generation that all workers have run.
     pub released: Generation,
     /// Restarts that count towards `maxRestarts`.
     pub restarts: u32,

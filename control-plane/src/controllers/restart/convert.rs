@@ -28,7 +28,7 @@ pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
         latest: Generation(u64::try_from(status.latest).unwrap_or(0)),
         worker_restarts: status.worker_restarts.iter().map(worker_restart_from).collect(),
         released: Generation(u64::try_from(status.released).unwrap_or(0)),
-        counter: u32::try_from(status.restarts).unwrap_or(0),
+        counted_restarts: u32::try_from(status.restarts).unwrap_or(0),
         started: status.started.iter().cloned().collect(),
         joined: status.joined.iter().cloned().collect(),
         phase,
@@ -47,7 +47,7 @@ pub(super) fn durable_of(status: Option<&JobSetStatus>) -> Durable {
     let mut durable = durable_from(status.and_then(|status| status.in_place_restart.as_ref()));
     if durable.generation == Generation(0) {
         let before = status.map_or(0, |status| status.restarts_count_towards_max);
-        durable.counter = durable.counter.max(u32::try_from(before).unwrap_or(0));
+        durable.counted_restarts = durable.counted_restarts.max(u32::try_from(before).unwrap_or(0));
     }
     durable
 }
@@ -75,7 +75,7 @@ pub(super) fn status_to(
         latest: i64::try_from(durable.latest.0).unwrap_or(i64::MAX),
         worker_restarts: durable.worker_restarts.iter().map(worker_restart_to).collect(),
         released: i64::try_from(durable.released.0).unwrap_or(i64::MAX),
-        restarts: i32::try_from(durable.counter).unwrap_or(i32::MAX),
+        restarts: i32::try_from(durable.counted_restarts).unwrap_or(i32::MAX),
         epoch: i64::try_from(durable.epoch.0).unwrap_or(i64::MAX),
         started: durable.started.iter().cloned().collect(),
         joined: durable.joined.iter().cloned().collect(),

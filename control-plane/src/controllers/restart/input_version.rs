@@ -41,7 +41,7 @@ impl InputVersion {
                     && own(&self.jobset).eq(own(&now.jobset))
                     && self.jobset.metadata.labels == now.jobset.metadata.labels
                     && self.jobset.metadata.owner_references == now.jobset.metadata.owner_references
-                    && self.jobset.restarts() == now.jobset.restarts()
+                    && self.jobset.restart_attempt() == now.jobset.restart_attempt()
                     && gangs(&self.jobset) == gangs(&now.jobset)
                     && completed(&self.jobset) == completed(&now.jobset))
     }

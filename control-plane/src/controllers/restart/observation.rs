@@ -325,10 +325,10 @@ fn unbelieved(impossible: Impossible, pod: &str, report: &Report, durable: &Dura
             generation: report.generation,
             durable: durable.generation.max(durable.latest),
         },
-        Impossible::Counter => Unbelieved::ImpossibleCounter {
+        Impossible::CountedRestarts => Unbelieved::ImpossibleCounter {
             pod,
-            counter: report.counter,
-            durable: durable.counter,
+            counted_restarts: report.counted_restarts,
+            durable: durable.counted_restarts,
         },
     }
 }

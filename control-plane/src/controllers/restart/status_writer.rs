@@ -230,7 +230,7 @@ pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> Value {
                 .status
                 .as_ref()
                 .map_or(0, |status| status.restarts_count_towards_max);
-            status["restarts"] = json!(known.restarts() + 1);
+            status["restarts"] = json!(known.restart_attempt() + 1);
             status["restartsCountTowardsMax"] = json!(counted + 1);
         }
     }

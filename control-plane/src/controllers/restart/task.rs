@@ -16,7 +16,9 @@ use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use lockstep_core::jobset::in_place::Agents;
-use lockstep_core::restart::{Coordinator, Durable, Generation, LostPods, Observed, Policy, UnixNanos};
+use lockstep_core::restart::{
+    Coordinator, Durable, Generation, GroupPhase, LostPods, Observed, Policy, UnixNanos,
+};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -99,8 +101,8 @@ struct Task {
     /// The newest JobSet that this task knows.
     jobset: Arc<JobSet>,
     coordinator: Coordinator,
-    /// Name of the coordinator's state.
-    state: &'static str,
+    /// The coordinator's phase that was logged last.
+    phase: Option<GroupPhase>,
     /// The inputs of the last observation of the API server.
     input_version: Option<InputVersion>,
     /// The newest generation that was published to the nodes, and the time.
@@ -142,7 +144,7 @@ impl Task {
         let permits = context.replacements.clone();
         let task = Self {
             coordinator,
-            state: "",
+            phase: None,
             input_version: None,
             published: (durable.generation, UnixNanos::default()),
             status_writer: StatusWriter::new(client.clone()),
@@ -162,7 +164,7 @@ impl Task {
             group,
             jobset,
         };
-        tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
+        tracing::info!(generation = %durable.generation, restarts = durable.counted_restarts, "group taken over");
         Some(task)
     }
 

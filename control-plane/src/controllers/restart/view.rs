@@ -58,10 +58,10 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View 
 #[must_use]
 pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durable: &Durable) -> View {
     let jobs = &completed::with_gone(jobset, jobs)[..];
-    let recreations = jobset.restarts();
+    let restart_attempt = jobset.restart_attempt();
     let pods = || pods.iter().copied();
-    let gathered = restart::gather(jobset, jobs, pods(), recreations);
-    let places = restart::places(jobs, pods(), recreations, &durable.started);
+    let gathered = restart::gather(jobset, jobs, pods(), restart_attempt);
+    let places = restart::places(jobs, pods(), restart_attempt, &durable.started);
     // A node with only ended pods needs no messages.
     let nodes: BTreeSet<String> = pods()
         .filter(|pod| !pod.is_terminal())

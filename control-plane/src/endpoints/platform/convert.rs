@@ -6,8 +6,8 @@ use lockstep_api::{JobSet, WorkerRestartRequest};
 use lockstep_core::jobset::in_place::Agents;
 use lockstep_core::jobset::stages::{self, Dependency, Milestone, StageState};
 use lockstep_core::restart::{
-    Cause, Exit, Heartbeat, Identity, Incarnation, Observed, Phase, Report, RestartLevel, Scope, Standbys,
-    Starts, UnixNanos, Worker,
+    Cause, Exit, GroupPhase, Heartbeat, Identity, Incarnation, Observed, Phase, Report, RestartLevel, Scope,
+    Standbys, Starts, UnixNanos, Worker,
 };
 use lockstep_proto::platform::v1 as pb;
 
@@ -53,7 +53,7 @@ pub(super) fn group(key: &Key, state: &Snapshot, detail: Detail) -> pb::Group {
         name: key.name.clone(),
         uid: state.jobset.uid_str().to_owned(),
         kind: kind(state).into(),
-        phase: phase(state.state).into(),
+        phase: phase(state.phase).into(),
         generation,
         released: state.released.0,
         restarts: state.restarts,
@@ -107,18 +107,16 @@ fn is_up(worker: &pb::Worker, generation: u64) -> bool {
     }
 }
 
-/// The phase of a coordinator state, by its name.
-fn phase(state: &str) -> pb::GroupPhase {
-    match state {
-        "Recovering" => pb::GroupPhase::Recovering,
-        "InSync" => pb::GroupPhase::InSync,
-        "Stopping" => pb::GroupPhase::Stopping,
-        "Parked" => pb::GroupPhase::Parked,
-        "Releasing" => pb::GroupPhase::Releasing,
-        "Recreating" => pb::GroupPhase::Recreating,
-        "Suspended" => pb::GroupPhase::Suspended,
-        "Failed" => pb::GroupPhase::Failed,
-        _ => pb::GroupPhase::Unspecified,
+fn phase(phase: GroupPhase) -> pb::GroupPhase {
+    match phase {
+        GroupPhase::Recovering => pb::GroupPhase::Recovering,
+        GroupPhase::InSync => pb::GroupPhase::InSync,
+        GroupPhase::Stopping => pb::GroupPhase::Stopping,
+        GroupPhase::Parked => pb::GroupPhase::Parked,
+        GroupPhase::Releasing => pb::GroupPhase::Releasing,
+        GroupPhase::Recreating => pb::GroupPhase::Recreating,
+        GroupPhase::Suspended => pb::GroupPhase::Suspended,
+        GroupPhase::Failed => pb::GroupPhase::Failed,
     }
 }
 

@@ -11,8 +11,8 @@ use kube::runtime::watcher;
 use lockstep_api::JobSet;
 use lockstep_core::jobset::in_place::Agents;
 use lockstep_core::restart::{
-    Cause, Durable, Exit, Generation, Heartbeat, Identity, Incarnation, Observed, Phase, PodFact, Reason,
-    Report, UnixNanos, Worker,
+    Cause, Durable, Exit, Generation, GroupPhase, Heartbeat, Identity, Incarnation, Observed, Phase, PodFact,
+    Reason, Report, UnixNanos, Worker,
 };
 use lockstep_proto::platform::v1 as pb;
 use lockstep_proto::platform::v1::platform_client::PlatformClient;
@@ -273,7 +273,7 @@ pub(super) fn running(namespace: &str, name: &str, generation: u64) -> Snapshot 
     Snapshot {
         jobset: Arc::new(jobset(namespace, name)),
         observed: Arc::new(observed),
-        state: "InSync",
+        phase: GroupPhase::InSync,
         generation: Generation(generation),
         released: Generation(generation),
         restarts: 1,

@@ -162,7 +162,7 @@ impl Stores {
         observed.has_daemons = setting.has_daemons;
         observed.agents = setting.agents.clone();
         if observed.jobset.spec.gang.is_some() {
-            let restarts = observed.jobset.restarts();
+            let restarts = observed.jobset.restart_attempt();
             let uid = observed.jobset.uid_str();
             let pods = caches.pods.seen(key);
             let own = pods
@@ -183,7 +183,7 @@ impl Stores {
                 .iter()
                 .map(|pod| &pod.summary)
                 .filter(|pod| pod.jobset_uid.as_deref() == Some(uid));
-            observed.changed = Changed::among(own, observed.jobset.restarts());
+            observed.changed = Changed::among(own, observed.jobset.restart_attempt());
         }
         Some((observed, unconfirmed || more || yet_more || even_more))
     }

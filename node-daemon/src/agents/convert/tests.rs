@@ -35,7 +35,7 @@ fn state() -> impl Strategy<Value = wire::State> {
             phase,
             generation: numbers.0,
             epoch: numbers.1,
-            counter: numbers.2,
+            counted_restarts: numbers.2,
             revision: numbers.3,
             exit_code: numbers.4,
             exit_signal: numbers.5,
@@ -135,11 +135,11 @@ proptest! {
             Ok(AgentMessage::State(got)) => {
                 prop_assert!(known);
                 prop_assert_eq!(
-                    (got.generation.0, got.epoch.0, got.counter, got.revision, got.since.0, got.needs_host_kill),
+                    (got.generation.0, got.epoch.0, got.counted_restarts, got.revision, got.since.0, got.needs_host_kill),
                     (
                         sent.generation,
                         sent.epoch,
-                        sent.counter,
+                        sent.counted_restarts,
                         sent.revision,
                         sent.since_unix_nanos,
                         sent.needs_host_kill
@@ -187,7 +187,7 @@ proptest! {
         let target = Target {
             epoch: Epoch(numbers.0),
             generation: Generation(numbers.1),
-            counter: numbers.2,
+            counted_restarts: numbers.2,
             release: flags.0,
             start_fresh: flags.1,
             grace_ms: numbers.3,
@@ -204,7 +204,7 @@ proptest! {
             (
                 got.epoch,
                 got.generation,
-                got.counter,
+                got.counted_restarts,
                 got.grace_ms,
                 got.heartbeat_timeout_ms,
                 got.ready_timeout_ms,

@@ -105,7 +105,7 @@ impl Daemon {
 
     async fn desire(&self, generation: u64) {
         let desired = Desired {
-            counter: 0,
+            counted_restarts: 0,
             release: true,
             grace_ms: 0,
             ..testing::desired(1, generation)

@@ -41,7 +41,7 @@ fn group() -> impl Strategy<Value = wire::Group> {
                 .collect(),
             epoch: numbers.0,
             generation: numbers.1,
-            counter: numbers.2,
+            counted_restarts: numbers.2,
             scope,
             release,
             fresh,
@@ -75,10 +75,10 @@ proptest! {
         let known: Vec<_> = groups.iter().filter(|group| (0..=1).contains(&group.scope)).collect();
         prop_assert_eq!(got.len(), known.len());
         for (got, sent) in got.iter().zip(known) {
-            let numbers = (got.epoch.0, got.generation.0, got.counter, got.grace_ms, got.heartbeat_timeout_ms);
+            let numbers = (got.epoch.0, got.generation.0, got.counted_restarts, got.grace_ms, got.heartbeat_timeout_ms);
             prop_assert_eq!(
                 numbers,
-                (sent.epoch, sent.generation, sent.counter, sent.grace_ms, sent.heartbeat_timeout_ms)
+                (sent.epoch, sent.generation, sent.counted_restarts, sent.grace_ms, sent.heartbeat_timeout_ms)
             );
             prop_assert_eq!(got.ready_timeout_ms, sent.ready_timeout_ms);
             prop_assert_eq!((got.group.as_str(), got.release), (sent.uid.as_str(), sent.release));
@@ -148,7 +148,7 @@ proptest! {
             phase,
             generation: Generation(1),
             epoch: Epoch(2),
-            counter: 3,
+            counted_restarts: 3,
             revision: 4,
             since: UnixNanos(since),
             detail: String::new(),

@@ -120,7 +120,7 @@ impl PodEntry {
                     phase,
                     generation: container.generation.unwrap_or_default(),
                     epoch: record.map_or(epoch, |record| record.epoch.max(epoch)),
-                    counter: record.map_or(0, |record| record.counter),
+                    counted_restarts: record.map_or(0, |record| record.counted_restarts),
                     revision: container
                         .reported
                         .as_ref()

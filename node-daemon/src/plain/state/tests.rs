@@ -203,7 +203,7 @@ fn the_first_container_has_no_generation_until_it_is_named() {
     node.adopt(3);
     assert_eq!(node.phase("c0"), (Phase::Agent(AgentPhase::Running), 3));
     assert!(node.stops.is_empty());
-    assert_eq!(node.reports[&"c0".into()].counter, 3);
+    assert_eq!(node.reports[&"c0".into()].counted_restarts, 3);
     assert_eq!(node.reports[&"c0".into()].epoch, Epoch(1));
 }
 

@@ -26,9 +26,9 @@ impl Table {
             let highest = limits.map_or(last.generation, |limits| limits.generation);
             last.generation.min(highest)
         };
-        let counter = |last: &AgentState| {
-            let highest = limits.map_or(last.counter, |limits| limits.counter);
-            last.counter.min(highest)
+        let counted_restarts = |last: &AgentState| {
+            let highest = limits.map_or(last.counted_restarts, |limits| limits.counted_restarts);
+            last.counted_restarts.min(highest)
         };
         let epoch = self
             .groups
@@ -55,7 +55,7 @@ impl Table {
             phase,
             generation: last.map_or(Generation::default(), generation),
             epoch,
-            counter: last.map_or(0, counter),
+            counted_restarts: last.map_or(0, counted_restarts),
             revision: worker.reported.as_ref().map_or(0, |reported| reported.revision),
             since,
             detail,

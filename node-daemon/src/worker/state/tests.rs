@@ -27,7 +27,7 @@ fn agent(phase: AgentPhase, generation: u64, revision: u64) -> AgentState {
         phase,
         generation: Generation(generation),
         epoch: Epoch(5),
-        counter: generation,
+        counted_restarts: generation,
         revision,
         since: UnixNanos(i64::try_from(revision).unwrap()),
         detail: String::new(),
@@ -204,7 +204,7 @@ fn a_link_that_goes_down_unlinks_and_keeps_the_rest() {
     let report = &effects.reports[0];
     assert_eq!(report.phase, Phase::Unlinked(Some(exit(3))));
     assert_eq!(
-        (report.generation, report.counter, report.since),
+        (report.generation, report.counted_restarts, report.since),
         (Generation(7), 7, UnixNanos(99))
     );
     // A registration does not show the worker's state.
@@ -317,7 +317,7 @@ fn exits_of_other_containers_are_not_ours() {
 fn an_agent_has_no_generation_that_it_was_not_sent() {
     let counts = |table: &Table| {
         let state = table.snapshot().remove(0);
-        (state.generation.0, state.counter)
+        (state.generation.0, state.counted_restarts)
     };
     // From before this daemon: it may know more than anything else does.
     let mut table = with_worker(agent(AgentPhase::Running, 7, 1));

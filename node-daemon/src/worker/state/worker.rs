@@ -103,26 +103,26 @@ pub(super) struct Loss {
     pub(super) detail: &'static str,
 }
 
-/// The highest generation and counter that an agent can know of: those that it knew when it first
+/// The highest generation and count of restarts that an agent can know of: those that it knew when it first
 /// reported to this daemon, and those that it was sent since. Higher values are made up, and are
 /// clamped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AgentLimits {
     pub(super) generation: Generation,
-    pub(super) counter: u64,
+    pub(super) counted_restarts: u64,
 }
 
 impl AgentLimits {
     pub(super) fn of(state: &AgentState) -> Self {
         Self {
             generation: state.generation,
-            counter: state.counter,
+            counted_restarts: state.counted_restarts,
         }
     }
 
     pub(super) fn raise(&mut self, target: &Target) {
         self.generation = self.generation.max(target.generation);
-        self.counter = self.counter.max(target.counter);
+        self.counted_restarts = self.counted_restarts.max(target.counted_restarts);
     }
 }
 

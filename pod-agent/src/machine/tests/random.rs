@@ -131,7 +131,7 @@ impl World {
         let after = self.bench.machine.status().clone();
 
         assert!(after.generation >= before.generation && after.epoch >= before.epoch);
-        assert!(after.counter >= before.counter && after.revision >= before.revision);
+        assert!(after.counted_restarts >= before.counted_restarts && after.revision >= before.revision);
         assert_eq!(
             after != before,
             after.revision > before.revision,
@@ -287,10 +287,10 @@ fn order() -> impl Strategy<Value = Target> {
     let codes = (any::<bool>(), prop::collection::vec(0..3, 0..2));
     let rest = (any::<bool>(), any::<bool>(), 0..3_u64, prop::option::of(codes));
     (1..4_u64, 0..6_u64, 0..4_u64, rest).prop_map(
-        |(epoch, generation, counter, (release, start_fresh, grace, codes))| Target {
+        |(epoch, generation, counted_restarts, (release, start_fresh, grace, codes))| Target {
             epoch: Epoch(epoch),
             generation: Generation(generation),
-            counter,
+            counted_restarts,
             release,
             start_fresh,
             grace: Duration::from_millis(grace * 10),
@@ -298,7 +298,7 @@ fn order() -> impl Strategy<Value = Target> {
                 .map(|(negated, codes)| Codes { negated, codes })
                 .into_iter()
                 .collect(),
-            heartbeat_timeout: Duration::from_secs(counter % 2),
+            heartbeat_timeout: Duration::from_secs(counted_restarts % 2),
             ready_timeout: Duration::from_secs(grace),
         },
     )

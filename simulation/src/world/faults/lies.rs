@@ -119,7 +119,7 @@ impl World {
             phase: phase.into(),
             generation,
             epoch,
-            counter: generation.min(1000),
+            counted_restarts: generation.min(1000),
             revision: self.now,
             exit: ended.then_some(pb::Exit { code: 1, signal: 0 }),
             since_unix_nanos: unix(self.now, 0),

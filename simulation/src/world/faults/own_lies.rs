@@ -99,7 +99,8 @@ impl World {
             }
             5 => {
                 lie.generation = [latest + 1000, u64::MAX / 2, u64::MAX][self.rng.index(3)];
-                lie.counter = [durable.counter.into(), lie.generation.min(1000)][self.rng.index(2)];
+                lie.counted_restarts =
+                    [durable.counted_restarts.into(), lie.generation.min(1000)][self.rng.index(2)];
             }
             6 => {
                 if let Some(before) = self.rng.pick(&self.past_reports).cloned() {

@@ -48,7 +48,7 @@ impl World {
         let Some(container) = self.containers.get(id) else {
             return;
         };
-        let (identity, recreation) = (container.identity.clone(), container.recreation);
+        let (identity, recreation) = (container.identity.clone(), container.restart_attempt);
         let rival = self.containers.iter().find(|(other_id, other)| {
             let counts = self
                 .api
@@ -62,7 +62,11 @@ impl World {
             return self.violate(what);
         }
         let done = self.api.jobs.get(&identity.0).map(|job| completed(job));
-        let present = self.api.jobset.as_ref().map_or(0, |jobset| jobset.restarts());
+        let present = self
+            .api
+            .jobset
+            .as_ref()
+            .map_or(0, |jobset| jobset.restart_attempt());
         if recreation == present && done.is_some_and(|done| done.contains(&identity.1)) {
             return self.violate(format!("{id} runs completed work of {identity:?} again"));
         }

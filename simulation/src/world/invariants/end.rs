@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::JobSet;
 use lockstep_core::jobset::completed;
-use lockstep_core::restart::{self, Durable, DurablePhase};
+use lockstep_core::restart::{self, Durable, DurablePhase, GroupPhase};
 use lockstep_pod_agent::machine::Heartbeat;
 
 use super::latest;
@@ -35,28 +35,28 @@ const SLACK: Time = 2 * SEC;
 const CALM_CHECKS: u32 = 4;
 
 impl World {
-    /// Checks how long a group has been in this state. It may not stop, or be released, for longer
+    /// Checks how long a group has been in this phase. It may not stop, or be released, for longer
     /// than `inplace-timeout`, once leader and API server are healthy.
-    fn check_deadline(&mut self, state: &str, since: Time) {
+    fn check_deadline(&mut self, phase: GroupPhase, since: Time) {
         let longest = self.truth.longest_timeout + SLACK;
         let well = self.truth.quiet_since.unwrap_or(self.now) + LONGEST_FAULT;
         let since = since.max(well);
-        if matches!(state, "Stopping" | "Releasing") && self.now > since + longest {
+        if matches!(phase, GroupPhase::Stopping | GroupPhase::Releasing) && self.now > since + longest {
             let seconds = (self.now - since) / SEC;
-            self.violate(format!("the group is {state} for {seconds} s"));
+            self.violate(format!("the group is {phase} for {seconds} s"));
         }
     }
 
     /// Checks the recovery after the last fault, and schedules the next check.
     pub(crate) fn check(&mut self) {
-        let states: Vec<(&str, Time)> = self
+        let phases: Vec<(GroupPhase, Time)> = self
             .replicas
             .iter()
             .filter_map(|replica| replica.leader.as_ref()?.group.as_ref())
-            .map(|group| group.state)
+            .filter_map(|group| Some((group.phase.0?, group.phase.1)))
             .collect();
-        for (state, entered) in states {
-            self.check_deadline(state, entered);
+        for (phase, entered) in phases {
+            self.check_deadline(phase, entered);
         }
         let well = self.truth.quiet_since.unwrap_or(self.now) + LONGEST_FAULT;
         let longest = self.truth.longest_timeout + SLACK;
@@ -225,7 +225,7 @@ impl World {
             .filter_map(|replica| replica.leader.as_ref()?.group.as_ref());
         if !idle
             .into_iter()
-            .any(|group| group.coordinator.state_name() == "InSync" && group.is_idle())
+            .any(|group| group.coordinator.phase() == GroupPhase::InSync && group.is_idle())
         {
             return Err("no leader finds the group in sync".to_owned());
         }

@@ -19,7 +19,9 @@ fn is_bound(jobset: &JobSet, worker: &Identity) -> bool {
     let name = gang_name(jobset, stage_and_index(&worker.0).0);
     let mut gangs = jobset.status.iter().flat_map(|status| &status.gangs);
     gangs.any(|gang| {
-        gang.name == name && gang.restart_attempt == jobset.restarts() && gang.phase == GangPhase::Scheduled
+        gang.name == name
+            && gang.restart_attempt == jobset.restart_attempt()
+            && gang.phase == GangPhase::Scheduled
     })
 }
 
@@ -50,7 +52,7 @@ impl World {
         }
         let worker = (pod.job.clone(), pod.index);
         let gang = gang_name(jobset, stage_and_index(&pod.job).0).to_owned();
-        let gang = (pod.jobset_uid.clone(), pod.recreation, gang);
+        let gang = (pod.jobset_uid.clone(), pod.restart_attempt, gang);
         if !self.truth.admitted_gangs.contains(&gang) {
             self.violate(format!("{worker:?} loses its gate before that is durable"));
         } else if is_optional(jobset, &worker) && !self.truth.bound_gangs.contains(&gang) {

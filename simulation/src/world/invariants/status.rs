@@ -32,7 +32,10 @@ impl World {
         self.truth.group_writes += u32::from(by_group);
         self.note_generation(latest(&now));
         self.truth.of_all.insert(now.generation.0);
-        if now.generation < then.generation || latest(&now) < latest(&then) || now.counter < then.counter {
+        if now.generation < then.generation
+            || latest(&now) < latest(&then)
+            || now.counted_restarts < then.counted_restarts
+        {
             self.violate(format!("the status goes back from {then:?} to {now:?}"));
         }
         let is_lied_to = self.scenario.lies_of_own.is_some();
@@ -43,10 +46,16 @@ impl World {
                 "a leader believes a node that reports generation {latest}"
             ));
         }
-        // A lying node may have reported a counter.
-        if !is_lied_to && now.counter > then.counter && now.counter > self.truth.max_restarts {
+        // A lying node may have reported a count of restarts.
+        if !is_lied_to
+            && now.counted_restarts > then.counted_restarts
+            && now.counted_restarts > self.truth.max_restarts
+        {
             let max = self.truth.max_restarts;
-            self.violate(format!("{} restarts are counted, {max} are allowed", now.counter));
+            self.violate(format!(
+                "{} restarts are counted, {max} are allowed",
+                now.counted_restarts
+            ));
         }
         self.check_leftovers(&now);
         // Failures at one generation count once, except those of workers that have worker restarts.
@@ -63,10 +72,10 @@ impl World {
             .iter()
             .filter(|cause| cause.counts && cause.lo != cause.hi)
             .count();
-        if !is_lied_to && now.counter as usize > exact.len() + others {
+        if !is_lied_to && now.counted_restarts as usize > exact.len() + others {
             self.violate(format!(
                 "{} restarts are counted, but workers have failed at only {} generations",
-                now.counter,
+                now.counted_restarts,
                 exact.len() + others
             ));
         }
@@ -89,7 +98,7 @@ impl World {
         if self.scenario.profile == Profile::Clean && now.phase == DurablePhase::Recreating && climbs == 0 {
             self.violate("Jobs are recreated although every worker could be restarted in place".to_owned());
         }
-        if self.scenario.profile == Profile::Calm && (now.generation.0 > 0 || now.counter > 0) {
+        if self.scenario.profile == Profile::Calm && (now.generation.0 > 0 || now.counted_restarts > 0) {
             self.violate(format!(
                 "the group is at generation {} although nothing has failed",
                 now.generation
@@ -115,8 +124,8 @@ impl World {
         if now.phase == DurablePhase::Failed {
             self.violate("the JobSet has failed, and would have survived Recreate".to_owned());
         }
-        if leftovers == Leftovers::WorkerRestart && now.counter > COUNTED {
-            let counted = now.counter;
+        if leftovers == Leftovers::WorkerRestart && now.counted_restarts > COUNTED {
+            let counted = now.counted_restarts;
             self.violate(format!(
                 "{counted} restarts are counted because of the leftovers of one"
             ));

@@ -39,7 +39,7 @@ impl World {
             });
             pod.obstacle.is_some()
                 && !pod.is_terminal()
-                && pod.recreation == Some(known.restarts())
+                && pod.restart_attempt == Some(known.restart_attempt())
                 && pod.jobset_uid.as_deref() == Some(known.uid_str())
                 && is_open
         });
@@ -73,7 +73,7 @@ impl World {
         let jobset = self.api.jobset.as_ref();
         let stands = jobset.is_some_and(|jobset| {
             jobset.uid_str() == container.jobset_uid
-                && jobset.restarts() == container.recreation
+                && jobset.restart_attempt() == container.restart_attempt
                 && !(jobset.is_deleting() || jobset.is_finished() || jobset.is_suspended())
         });
         let is_open = self.api.jobs.get(job).is_some_and(|job| {
@@ -85,7 +85,7 @@ impl World {
         });
         let is_followed = self.containers.values().any(|other| {
             other.identity == container.identity
-                && other.recreation == container.recreation
+                && other.restart_attempt == container.restart_attempt
                 && other.exit.is_none()
         });
         // No part can tell what has become of workers on a node that is down.

@@ -71,7 +71,7 @@ impl Pod {
             name: self.name.clone(),
             uid: self.uid.clone(),
             jobset_uid: Some(self.jobset_uid.clone()),
-            recreation: Some(self.recreation),
+            restart_attempt: Some(self.restart_attempt),
             job: Some(self.job.clone()),
             job_uid: Some(self.job_uid.clone()),
             index: Some(self.index),

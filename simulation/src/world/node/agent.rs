@@ -237,7 +237,7 @@ impl World {
         let target = Box::new(Target {
             epoch: target.epoch,
             generation: target.generation,
-            counter: target.counter,
+            counted_restarts: target.counted_restarts,
             release: target.release,
             start_fresh: target.start_fresh,
             grace: Duration::from_millis(u64::from(target.grace_ms)),
@@ -289,7 +289,7 @@ fn agent_state(status: &Status) -> AgentState {
         },
         generation: status.generation,
         epoch: status.epoch,
-        counter: status.counter,
+        counted_restarts: status.counted_restarts,
         revision: status.revision,
         since: status.since,
         detail: String::new(),

@@ -108,7 +108,7 @@ impl World {
                 uid: uid.to_owned(),
                 name: pod.name.clone(),
                 jobset_uid: pod.jobset_uid.clone(),
-                recreation: pod.recreation,
+                recreation: pod.restart_attempt,
                 job: pod.job.clone(),
                 index: pod.index,
                 sandbox,
@@ -238,7 +238,7 @@ impl World {
             (node, uid.to_owned()),
             (
                 pod.jobset_uid.clone(),
-                pod.recreation,
+                pod.restart_attempt,
                 (pod.job.clone(), pod.index),
             ),
         );

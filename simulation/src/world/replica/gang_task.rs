@@ -203,7 +203,7 @@ impl World {
             uid: pod.uid.clone(),
             namespace: self.scenario.jobset.ns().to_owned(),
             jobset_uid: pod.jobset_uid.clone()?,
-            restart_attempt: pod.recreation?,
+            restart_attempt: pod.restart_attempt?,
             replicated_job: stage.to_owned(),
             job_index,
             index: pod.index,

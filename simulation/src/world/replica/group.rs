@@ -8,7 +8,7 @@ use lockstep_control_plane::controllers::restart as real;
 use lockstep_control_plane::hub::GroupLink;
 use lockstep_core::common::retry::StatusWrites;
 use lockstep_core::jobset::in_place::Agents;
-use lockstep_core::restart::{Announcement, Coordinator, Durable, Generation, Policy, UnixNanos};
+use lockstep_core::restart::{Announcement, Coordinator, Durable, Generation, GroupPhase, Policy, UnixNanos};
 
 use crate::time::{MS, Time, US, span, unix};
 use crate::world::World;
@@ -40,7 +40,7 @@ pub(crate) struct Group {
     /// When to take the next step in any case.
     again_at: Option<Time>,
     /// Its state, and when it entered it.
-    pub(crate) state: (&'static str, Time),
+    pub(crate) phase: (Option<GroupPhase>, Time),
 }
 
 /// The last observation.
@@ -225,7 +225,7 @@ impl World {
                 generation: Generation::default(),
                 pods: Pods::default(),
                 again_at: None,
-                state: ("", 0),
+                phase: (None, 0),
             });
         }
         self.group_step(replica, clock);
@@ -265,11 +265,11 @@ impl World {
         }
         let view = observation.view();
         let out = group.coordinator.step(observation.observed(), clock);
-        let state = group.coordinator.state_name();
+        let phase = Some(group.coordinator.phase());
         let generation = group.coordinator.generation();
-        let changed = group.state.0 != state || generation != group.generation;
+        let changed = group.phase.0 != phase || generation != group.generation;
         if changed {
-            group.state = (state, now);
+            group.phase = (phase, now);
             group.generation = generation;
         }
         let published = out.desired.map(|desired| real::published(view, desired));
@@ -340,8 +340,8 @@ impl World {
         let uid = group.uid.clone();
         self.say(|| {
             format!(
-                "replica {replica} writes {:?} generation {} counter {} epoch {}",
-                wanted.phase, wanted.generation, wanted.counter, wanted.epoch
+                "replica {replica} writes {:?} generation {} counted_restarts {} epoch {}",
+                wanted.phase, wanted.generation, wanted.counted_restarts, wanted.epoch
             )
         });
         let (fate, after) = self.request(Kind::Group, 1);

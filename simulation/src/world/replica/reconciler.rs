@@ -62,7 +62,7 @@ impl World {
             let pods = at.cache.pods.values();
             let pods = pods.filter(|pod| pod.jobset_uid.as_deref() == Some(jobset.uid_str()));
             observed.gang_pods = pods
-                .filter_map(|pod| GangPod::of(pod, jobset.restarts()))
+                .filter_map(|pod| GangPod::of(pod, jobset.restart_attempt()))
                 .collect();
         }
         let mut plan = lockstep_core::reconcile::plan(&observed);

@@ -282,7 +282,7 @@ fn optional_workers_that_start_late_join_those_that_run() {
         model.run(3);
         let after: Vec<String> = model.pods_of("a").iter().map(|pod| pod.uid.clone()).collect();
         assert_eq!((model.bound("a"), after), (5, before));
-        assert_eq!(model.clusters["a"].jobset.restarts(), 0);
+        assert_eq!(model.clusters["a"].jobset.restart_attempt(), 0);
         assert_eq!(model.phase("a", "w"), Some(GangPhase::Scheduled));
     }
 }
@@ -351,7 +351,7 @@ fn a_time_out_gives_all_back_and_the_gang_waits_again() {
     );
     model.run(30);
     assert_eq!(model.phase("a", "w"), Some(GangPhase::Waiting));
-    assert_eq!(model.clusters["a"].jobset.restarts(), 0);
+    assert_eq!(model.clusters["a"].jobset.restart_attempt(), 0);
     *model.nodes.get_mut("n0").unwrap() = 4;
     model.run_time = 5;
     model.finish(60);

@@ -203,7 +203,7 @@ impl Model {
         for name in names {
             let pods = self.pods_json(&name);
             let gang_pods = pods.iter().filter_map(|pod| {
-                let restarts = self.clusters[&name].jobset.restarts();
+                let restarts = self.clusters[&name].jobset.restart_attempt();
                 GangPod::of(&PodSummary::of(pod), restarts)
             });
             let gang_pods: Vec<GangPod> = gang_pods.collect();

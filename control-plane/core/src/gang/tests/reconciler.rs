@@ -148,7 +148,7 @@ fn a_gang_whose_pod_group_is_lost_is_started_by_gates() {
     };
     assert_eq!((lost("a"), lost("runs")), (1, 0));
     assert_eq!(
-        (model.bound("runs"), model.clusters["a"].jobset.restarts()),
+        (model.bound("runs"), model.clusters["a"].jobset.restart_attempt()),
         (3, 0)
     );
     model.nodes.insert("more".to_owned(), 3);

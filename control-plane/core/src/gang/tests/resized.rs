@@ -49,7 +49,7 @@ fn a_replicated_job_that_had_no_pods_starts_together_again() {
         *model.nodes.get_mut("n0").unwrap() = 5;
         model.run(5);
         assert_eq!(model.bound("a"), 5, "{}", model.describe());
-        assert_eq!(model.clusters["a"].jobset.restarts(), 0);
+        assert_eq!(model.clusters["a"].jobset.restart_attempt(), 0);
     }
 }
 

@@ -140,7 +140,7 @@ fn a_restart_begins_with_the_first() {
     report(&mut cluster, &AB, Fate::Ready);
     report(&mut cluster, &AB, Fate::Failed);
     assert_eq!(cluster.job_names(), A);
-    assert_eq!(cluster.jobset.restarts(), 1);
+    assert_eq!(cluster.jobset.restart_attempt(), 1);
     report(&mut cluster, &A, Fate::Succeeded);
     assert_eq!(cluster.job_names(), AB);
     assert_eq!(cluster.reconcile(), Plan::default());

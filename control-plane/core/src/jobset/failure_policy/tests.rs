@@ -23,7 +23,7 @@ fn decide_for(js: &JobSet, counted: i32) -> Option<Decision> {
         &[&a, &b],
         counted,
         &Features::default(),
-        Restarts::OfSingleJobs,
+        RecreationScope::SingleJob,
     )
 }
 
@@ -33,7 +33,7 @@ fn js() -> JobSet {
 
 fn restarts(reason: &str, action: &str, job: &str) -> Option<Decision> {
     Some(Decision::Restart {
-        counts: action == "RestartJobSet",
+        counts_towards_max: action == "RestartJobSet",
         reason: reason.to_owned(),
         message: format!("applying {action} failure policy action (first failed job: {job})"),
         event: format!("{action}FailurePolicyAction"),
@@ -49,7 +49,7 @@ fn nothing_failed_nothing_decided() {
             &[],
             0,
             &Features::default(),
-            Restarts::OfSingleJobs
+            RecreationScope::SingleJob
         ),
         None
     );
@@ -60,7 +60,7 @@ fn nothing_failed_nothing_decided() {
             &[],
             0,
             &Features::default(),
-            Restarts::OfSingleJobs
+            RecreationScope::SingleJob
         ),
         None
     );

@@ -37,7 +37,7 @@ fn a_summary_has_the_owner_the_node_and_the_outcome_of_a_pod() {
         name: "js-w-0-1-x".to_owned(),
         uid: "uid".to_owned(),
         jobset_uid: Some("js".to_owned()),
-        recreation: Some(2),
+        restart_attempt: Some(2),
         job: Some("js-w-0".to_owned()),
         job_uid: None,
         index: Some(1),
@@ -90,7 +90,7 @@ fn numbers_that_cannot_be_read_are_missing() {
         (labels::BATCH_JOB_COMPLETION_INDEX, "-1"),
     ];
     let summary = PodSummary::of(&pod("Running", &nonsense));
-    assert_eq!((summary.recreation, summary.index), (None, None));
+    assert_eq!((summary.restart_attempt, summary.index), (None, None));
     assert_eq!(PodSummary::of(&Pod::default()), PodSummary::default());
 }
 

@@ -135,7 +135,7 @@ fn jobs_of_a_jobset_that_is_too_large_stay_as_they_are_and_an_event_says_why() {
         assert!(plan.create_jobs.is_empty() && plan.delete_jobs.is_empty() && plan.change_jobs.is_empty());
         assert_eq!((plan.finished, plan.events.len()), (None, 0));
         let status = plan.status.unwrap();
-        assert_eq!(status.restarts, js.restarts());
+        assert_eq!(status.restarts, js.restart_attempt());
     }
 }
 

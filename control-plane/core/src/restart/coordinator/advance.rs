@@ -39,7 +39,7 @@ impl Coordinator {
                         })
                     {
                         self.state = State::InSync;
-                        self.climb.runs(now);
+                        self.latest_restart.note_running(now);
                     } else if is_over(deadline, now) {
                         self.recreate(Cause::of_group(Reason::TimedOut), step);
                     }
@@ -51,7 +51,7 @@ impl Coordinator {
                 {
                     return self.restart(cause, step);
                 }
-                self.climb.ended_too(view, self.generation);
+                self.latest_restart.note_ended_too(view, self.generation);
                 if view.ran_since(self.generation) {
                     // A former leader has released this generation, unknown to this one. It can no
                     // longer be a barrier.
@@ -112,7 +112,7 @@ impl Coordinator {
         view: &'v View<'a>,
     ) -> impl Iterator<Item = (&'a Identity, &'v Slot<'a>)> {
         view.slots.iter().filter(|(identity, slot)| {
-            slot.counts()
+            slot.takes_part()
                 && (self.started.contains(&slot.worker.stage)
                     || self.released_in.contains_key(identity)
                     || slot.current.is_some()
@@ -138,7 +138,7 @@ impl Coordinator {
                         .is_some_and(|node| !observed.heard_nodes.contains(node))
             };
             mutant!(IgnoreUnseenPods => false);
-            slot.counts()
+            slot.takes_part()
                 && slot.current.is_none()
                 && (slot.worker.level == RestartLevel::Process || slot.ended.is_none())
                 && slot.worker.pods.iter().any(may_run)

@@ -5,7 +5,7 @@ use lockstep_mutants::mutant;
 use super::super::view::View;
 use super::super::{Announcement, Cause, Identity, Observed, Reason, RestartLevel};
 use super::Coordinator;
-use super::climb::{Climb, Recreated};
+use super::climb::{LatestRestart, Recreated};
 use super::step::Step;
 
 /// The consequence of a failure.
@@ -23,7 +23,7 @@ pub(super) enum Answer {
 
 impl Coordinator {
     fn restarts_are_left(&self, observed: &Observed) -> bool {
-        self.counter < observed.policy.max_restarts || mutant!(IgnoreMaxRestarts)
+        self.counted_restarts < observed.policy.max_restarts || mutant!(IgnoreMaxRestarts)
     }
 
     /// The consequence of a failure that restarts the group.
@@ -33,9 +33,9 @@ impl Coordinator {
         } = *step;
         // Without agents the kubelet's own back-off soon exceeds `inplace-timeout`.
         let has_agents = view.level() == RestartLevel::Process;
-        let climb = &self.climb;
+        let latest = &self.latest_restart;
         if has_agents && !mutant!(NeverClimb) {
-            match climb.next(cause, now) {
+            match latest.recreates_next(cause, now) {
                 Some(Recreated::Pod) if may_lose_pod(cause, view) => return Answer::Pod,
                 Some(Recreated::Jobs) => return Answer::Jobs(Reason::FailedInNewPod),
                 _ => {}
@@ -44,7 +44,7 @@ impl Coordinator {
         if self.restarts_are_left(observed) {
             return Answer::Counted;
         }
-        if climb.may_outlive(Recreated::Jobs, cause, now) && !mutant!(FailInPlace) {
+        if latest.leftovers_may_cause(Recreated::Jobs, cause, now) && !mutant!(FailInPlace) {
             return Answer::Jobs(Reason::LastResort);
         }
         Answer::Fail
@@ -59,15 +59,17 @@ impl Coordinator {
         let own = cause
             .identity
             .as_ref()
-            .and_then(|identity| self.worker_restarts.climb(identity));
-        let next = own.and_then(|own| own.next(cause, now));
+            .and_then(|identity| self.worker_restarts.latest_restart(identity));
+        let next = own.and_then(|own| own.recreates_next(cause, now));
         if next == Some(Recreated::Pod) && may_lose_pod(cause, view) && !mutant!(NeverClimb) {
             return Answer::Pod;
         }
         if self.restarts_are_left(observed) {
             return Answer::Counted;
         }
-        let outlives = own.unwrap_or(&self.climb).may_outlive(Recreated::Pod, cause, now);
+        let outlives = own
+            .unwrap_or(&self.latest_restart)
+            .leftovers_may_cause(Recreated::Pod, cause, now);
         match outlives && !mutant!(FailInPlace) {
             true if may_lose_pod(cause, view) => Answer::Pod,
             true => Answer::Jobs(Reason::LastResort),
@@ -77,7 +79,7 @@ impl Coordinator {
 
     /// Notes that the restart for this failure has begun: the next failure is judged by it.
     pub(super) fn note_begun(&mut self, cause: &Cause, recreated: Recreated) {
-        self.climb = Climb::begun(cause, recreated);
+        self.latest_restart = LatestRestart::of_failure(cause, recreated);
         if recreated == Recreated::Pod {
             self.level = self.level.max(Some(RestartLevel::Pod));
         }
@@ -91,7 +93,7 @@ impl Coordinator {
         recreated: Recreated,
     ) {
         self.worker_restarts
-            .set_climb(identity, Climb::begun(cause, recreated));
+            .set_latest_restart(identity, LatestRestart::of_failure(cause, recreated));
     }
 
     /// Condemns the pod of the worker that has failed.

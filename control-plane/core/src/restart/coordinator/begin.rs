@@ -4,7 +4,7 @@ use lockstep_mutants::mutant;
 
 use super::super::{Announcement, Cause, Reason, RestartLevel, Scope, Timeline, UnixNanos};
 use super::answer::Answer;
-use super::climb::{Climb, Recreated};
+use super::climb::{LatestRestart, Recreated};
 use super::step::Step;
 use super::{Coordinator, State};
 
@@ -101,7 +101,7 @@ impl Coordinator {
     /// Counts the restart if it counts.
     pub(super) fn count(&mut self, answer: Answer) {
         let counts = answer == Answer::Counted || mutant!(CountWhatOutlives);
-        self.counter = self.counter.saturating_add(u32::from(counts));
+        self.counted_restarts = self.counted_restarts.saturating_add(u32::from(counts));
     }
 
     /// Starts the timeline of another restart.
@@ -128,7 +128,7 @@ impl Coordinator {
         let mut slots = step.view.slots.iter();
         let runs = slots.any(|(identity, slot)| slot.running_at(self.wanted(identity)));
         if runs && matches!(self.state, State::InSync | State::Releasing { .. }) {
-            self.counter += u32::from(mutant!(CountRequests));
+            self.counted_restarts += u32::from(mutant!(CountRequests));
             self.stop(Cause::of_group(Reason::ManualRequest), step);
         }
     }
@@ -141,7 +141,7 @@ impl Coordinator {
         }
         self.raise();
         self.in_place = true;
-        self.climb = Climb::in_place();
+        self.latest_restart = LatestRestart::in_place();
         self.level = Some(step.view.level());
         self.state = State::Stopping {
             deadline: step.deadline(),

@@ -39,7 +39,7 @@ pub(super) enum Recreated {
 
 /// The latest restart, as far as the next failure depends on it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Climb {
+pub(super) struct LatestRestart {
     recreated: Recreated,
     /// The worker whose failure it answers, if that worker may climb from there.
     worker: Option<Identity>,
@@ -52,7 +52,7 @@ pub(super) struct Climb {
     since: Option<UnixNanos>,
 }
 
-impl Climb {
+impl LatestRestart {
     /// Recovers what a new leader knows. It does not know when the latest restart ended, so
     /// failures within a minute count as soon.
     pub(super) fn recover(durable: &Durable, now: UnixNanos) -> Self {
@@ -77,7 +77,7 @@ impl Climb {
     }
 
     /// A restart for this failure. A deleted pod leaves nothing behind.
-    pub(super) fn begun(cause: &Cause, recreated: Recreated) -> Self {
+    pub(super) fn of_failure(cause: &Cause, recreated: Recreated) -> Self {
         let lost = cause.reason == Reason::PodLost;
         Self {
             recreated,
@@ -88,12 +88,12 @@ impl Climb {
     }
 
     /// All affected workers run again, or were released.
-    pub(super) fn runs(&mut self, now: UnixNanos) {
+    pub(super) fn note_running(&mut self, now: UnixNanos) {
         self.since = Some(now);
     }
 
     /// Not all affected workers run.
-    pub(super) fn is_under_way(&mut self) {
+    pub(super) fn note_under_way(&mut self) {
         self.since = None;
     }
 
@@ -113,7 +113,7 @@ impl Climb {
 
     /// Notes workers that had ended by themselves at an earlier generation, while all stop because
     /// of one failure.
-    pub(super) fn ended_too(&mut self, view: &View<'_>, generation: Generation) {
+    pub(super) fn note_ended_too(&mut self, view: &View<'_>, generation: Generation) {
         if self.worker.is_none() || !self.by_itself {
             return;
         }
@@ -135,7 +135,7 @@ impl Climb {
     }
 
     /// What the restart for this failure recreates, if its worker climbs.
-    pub(super) fn next(&self, cause: &Cause, now: UnixNanos) -> Option<Recreated> {
+    pub(super) fn recreates_next(&self, cause: &Cause, now: UnixNanos) -> Option<Recreated> {
         if !self.concerns(cause) || !fails_by_itself(cause) || !self.is_soon(cause, now) {
             return None;
         }
@@ -148,7 +148,7 @@ impl Climb {
 
     /// True if the failure comes soon after a restart that recreated less than `below`: leftovers
     /// may be its reason.
-    pub(super) fn may_outlive(&self, below: Recreated, cause: &Cause, now: UnixNanos) -> bool {
+    pub(super) fn leftovers_may_cause(&self, below: Recreated, cause: &Cause, now: UnixNanos) -> bool {
         let hangs = matches!(cause.reason, Reason::HeartbeatMissed | Reason::ReadyTimeout);
         // The new pod of one worker removes no leftovers of another.
         let of_another = self.recreated == Recreated::Pod && self.worker.is_some() && !self.is_of(cause);

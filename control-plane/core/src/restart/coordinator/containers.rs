@@ -77,7 +77,7 @@ impl Coordinator {
         let containers = view
             .slots
             .values()
-            .filter(|slot| slot.counts() && slot.worker.level == RestartLevel::Container);
+            .filter(|slot| slot.takes_part() && slot.worker.level == RestartLevel::Container);
         containers
             .filter_map(|slot| slot.current)
             .all(|(_, report)| match report.phase {
@@ -130,7 +130,7 @@ impl Coordinator {
         let containers = view
             .slots
             .iter()
-            .filter(|(_, slot)| slot.counts() && slot.worker.level == RestartLevel::Container);
+            .filter(|(_, slot)| slot.takes_part() && slot.worker.level == RestartLevel::Container);
         for (identity, slot) in containers {
             let Some((incarnation, report)) = slot.current.filter(|(_, report)| report.phase == Phase::Fresh)
             else {

@@ -63,9 +63,9 @@ impl Escalation {
     pub(super) fn tidy(&mut self, slots: &Slots<'_>) {
         self.failures.retain(|identity, _| slots.contains_key(identity));
         self.condemned.retain(|pod_uid, condemned| {
-            slots
-                .get(&condemned.identity)
-                .is_some_and(|slot| slot.counts() && slot.worker.pods.iter().any(|pod| pod.uid == *pod_uid))
+            slots.get(&condemned.identity).is_some_and(|slot| {
+                slot.takes_part() && slot.worker.pods.iter().any(|pod| pod.uid == *pod_uid)
+            })
         });
     }
 

@@ -33,8 +33,9 @@ impl Coordinator {
             observed, view, now, ..
         } = *step;
         let mut causes: Vec<(Identity, Cause)> = Vec::new();
-        let judged =
-            |identity: &Identity, slot: &Slot<'_>| slot.counts() && !self.worker_restarts.covers(identity);
+        let judged = |identity: &Identity, slot: &Slot<'_>| {
+            slot.takes_part() && !self.worker_restarts.covers(identity)
+        };
         for (identity, slot) in view
             .slots
             .iter()
@@ -46,7 +47,7 @@ impl Coordinator {
             }
         }
         self.held
-            .retain(|identity, _| view.slots.get(identity).is_some_and(Slot::counts));
+            .retain(|identity, _| view.slots.get(identity).is_some_and(Slot::takes_part));
         let deadline = step.deadline();
         let mut found: Vec<Cause> = Vec::new();
         for (identity, cause) in causes {

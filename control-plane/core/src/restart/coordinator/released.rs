@@ -42,7 +42,7 @@ impl Coordinator {
             let starts = match report.phase {
                 Phase::Fresh => {
                     slot.absent
-                        || slot.counts()
+                        || slot.takes_part()
                             && (!self.started.contains(&slot.worker.stage)
                                 || container && self.is_releasing())
                 }
@@ -135,7 +135,7 @@ impl Coordinator {
         }
         // A worker that has been out of sight since its release may not know of it.
         let all_seen = view.slots.iter().all(|(identity, slot)| {
-            !slot.counts() || !self.unseen.contains(identity) && !self.newcomers.contains(identity)
+            !slot.takes_part() || !self.unseen.contains(identity) && !self.newcomers.contains(identity)
         });
         if all_seen {
             self.released = self.generation;
@@ -185,7 +185,7 @@ impl Coordinator {
             .collect();
         let mut desired = Desired {
             generation: self.generation,
-            counter: self.counter,
+            counted_restarts: self.counted_restarts,
             release,
             fresh,
             stale: BTreeSet::new(),

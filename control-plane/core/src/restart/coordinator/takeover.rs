@@ -7,12 +7,12 @@ use super::super::view::{Slot, View};
 use super::super::{
     Cause, Durable, DurablePhase, Generation, Observed, Phase, Reason, RestartLevel, UnixNanos,
 };
-use super::climb::Climb;
+use super::climb::LatestRestart;
 use super::step::Step;
 use super::worker_restarts::WorkerRestarts;
 use super::{Coordinator, State};
 
-/// The highest counter that a status can hold.
+/// The highest count of restarts that a status can hold.
 const MOST_COUNTED: u32 = u32::MAX >> 1;
 
 /// True if a restart in place was under way at this write. It ends with the workers that take part,
@@ -37,7 +37,7 @@ impl Coordinator {
             if durable.generation == self.generation {
                 if recreates && self.state == State::Recreating {
                     // It was faster than this leader's own recreation, for a failure of its own.
-                    self.counter = self.counter.max(durable.counter);
+                    self.counted_restarts = self.counted_restarts.max(durable.counted_restarts);
                 }
                 self.follow_worker_restarts(durable);
             } else if durable.latest >= self.generation {
@@ -50,14 +50,14 @@ impl Coordinator {
             return;
         }
         self.adopt_generation(durable.generation);
-        self.counter = self.counter.max(durable.counter);
+        self.counted_restarts = self.counted_restarts.max(durable.counted_restarts);
         self.cause.clone_from(&durable.cause);
         self.level = durable.level;
         self.handled_request.clone_from(&durable.handled_request);
         self.handled_worker_restart
             .clone_from(&durable.handled_worker_restart);
         self.timeline = None;
-        self.climb = Climb::recover(durable, now);
+        self.latest_restart = LatestRestart::recover(durable, now);
         self.in_place = is_in_place(durable);
         match durable.phase {
             DurablePhase::Failed => self.state = State::Failed,
@@ -95,16 +95,16 @@ impl Coordinator {
         if highest.min(Generation::LAST) <= known {
             return;
         }
-        let counter = observed
+        let counted_restarts = observed
             .reports
             .values()
-            .map(|report| report.counter)
+            .map(|report| report.counted_restarts)
             .max()
             .unwrap_or_default();
         // Each counted restart has its own generation.
         let ahead = u32::try_from(highest.0.saturating_sub(known.0)).unwrap_or(u32::MAX);
-        let counted = self.counter.saturating_add(ahead).min(MOST_COUNTED);
-        self.counter = self.counter.max(counter.min(counted));
+        let counted = self.counted_restarts.saturating_add(ahead).min(MOST_COUNTED);
+        self.counted_restarts = self.counted_restarts.max(counted_restarts.min(counted));
         self.adopt_generation(highest);
         self.timeline = None;
         self.cause
@@ -112,7 +112,7 @@ impl Coordinator {
         if self.state == State::Recreating {
             return;
         }
-        self.climb = Climb::in_place();
+        self.latest_restart = LatestRestart::in_place();
         self.in_place = true;
         self.level = Some(view.level());
         if !matches!(self.state, State::Recovering { .. }) {
@@ -129,7 +129,7 @@ impl Coordinator {
         let all_heard = view
             .slots
             .values()
-            .filter(|slot| slot.counts())
+            .filter(|slot| slot.takes_part())
             .flat_map(|slot| &slot.worker.pods)
             .filter_map(|pod| pod.node.as_ref())
             .all(|node| observed.heard_nodes.contains(node));
@@ -137,13 +137,13 @@ impl Coordinator {
         let known = view
             .slots
             .values()
-            .filter(|slot| slot.counts() && self.started.contains(&slot.worker.stage))
+            .filter(|slot| slot.takes_part() && self.started.contains(&slot.worker.stage))
             .all(|slot| !slot.worker.pods.is_empty());
         // The agents of a daemon that has just started reconnect one after another.
         let seen = !view
             .slots
             .values()
-            .any(|slot| slot.counts() && slot.is_out_of_sight());
+            .any(|slot| slot.takes_part() && slot.is_out_of_sight());
         if !(all_heard && known && seen) && now < until && !mutant!(DecideBeforeReports) {
             return;
         }
@@ -159,9 +159,9 @@ impl Coordinator {
             || self.runs_before_its_gang(observed)
             || observed.durable.generation < self.generation
             || view.slots.values().any(waits);
-        self.counter += u32::from(under_way && mutant!(RecountOnTakeover));
+        self.counted_restarts += u32::from(under_way && mutant!(RecountOnTakeover));
         if under_way {
-            self.climb.is_under_way();
+            self.latest_restart.note_under_way();
         }
         let absorbed = under_way && !self.all_stopped(view);
         let stopped_at = self.last_stopped(observed).filter(|_| under_way);
@@ -210,7 +210,7 @@ impl Coordinator {
         let has_ended = durable.phase == DurablePhase::InSync && durable.generation >= self.generation;
         let is_awaited = |slot: &Slot<'_>| {
             let stays = slot.pod.is_some_and(|pod| !pod.deleting);
-            slot.counts() && !slot.worker.optional && slot.worker.level == RestartLevel::Process && stays
+            slot.takes_part() && !slot.worker.optional && slot.worker.level == RestartLevel::Process && stays
         };
         !has_ended
             && view
@@ -223,7 +223,10 @@ impl Coordinator {
     /// without a release, so they show it only in a group without agents.
     fn was_released(&self, observed: &Observed, view: &View<'_>) -> bool {
         let has_agent = |slot: &Slot<'_>| slot.worker.level == RestartLevel::Process;
-        let have_agents = view.slots.values().any(|slot| slot.counts() && has_agent(slot));
+        let have_agents = view
+            .slots
+            .values()
+            .any(|slot| slot.takes_part() && has_agent(slot));
         let tells = |slot: &Slot<'_>| {
             mutant!(BelieveKubelet => true);
             !have_agents || has_agent(slot)
@@ -282,7 +285,7 @@ impl Coordinator {
             },
             worker_restarts,
             released: self.released,
-            counter: self.counter,
+            counted_restarts: self.counted_restarts,
             started,
             joined,
             phase,
@@ -305,7 +308,7 @@ impl Coordinator {
             && wanted.latest == durable.latest
             && wanted.worker_restarts == durable.worker_restarts
             && wanted.released == durable.released
-            && wanted.counter == durable.counter
+            && wanted.counted_restarts == durable.counted_restarts
             && wanted.started == durable.started
             && wanted.joined == durable.joined
             && wanted.handled_request == durable.handled_request

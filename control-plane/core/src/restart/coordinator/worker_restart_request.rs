@@ -52,7 +52,7 @@ impl Coordinator {
     fn is_asked(&self, request: &WorkerRestartRequest, identity: &Identity, slot: &Slot<'_>) -> bool {
         (names(request, identity, slot) || mutant!(WidenRequest))
             && slot.worker.scope == Scope::Worker
-            && slot.counts()
+            && slot.takes_part()
             && !slot.worker.ending
             && !self.worker_restarts.contains(identity)
             && slot.running_at(self.wanted(identity))

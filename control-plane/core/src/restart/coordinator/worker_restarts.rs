@@ -19,7 +19,7 @@ use lockstep_mutants::mutant;
 
 use super::super::{Durable, Generation, Identity, UnixNanos};
 use super::backoff::Backoff;
-use super::climb::Climb;
+use super::climb::LatestRestart;
 use under_way::UnderWay;
 
 mod drive;
@@ -45,7 +45,7 @@ pub(super) struct WorkerRestarts {
     postponed: BTreeMap<Identity, UnderWay>,
     backoffs: BTreeMap<Identity, Backoff>,
     /// The latest restart of each worker since the last restart of the group.
-    climbs: BTreeMap<Identity, Climb>,
+    latest_restarts: BTreeMap<Identity, LatestRestart>,
 }
 
 impl WorkerRestarts {
@@ -71,7 +71,7 @@ impl WorkerRestarts {
         self.assigned.clear();
         self.under_way.clear();
         self.postponed.clear();
-        self.climbs.clear();
+        self.latest_restarts.clear();
     }
 
     /// The Jobs are recreated.
@@ -80,17 +80,17 @@ impl WorkerRestarts {
         self.under_way.clear();
         self.postponed.clear();
         self.backoffs.clear();
-        self.climbs.clear();
+        self.latest_restarts.clear();
     }
 
     /// The latest restart of this worker.
-    pub(super) fn climb(&self, identity: &Identity) -> Option<&Climb> {
-        self.climbs.get(identity)
+    pub(super) fn latest_restart(&self, identity: &Identity) -> Option<&LatestRestart> {
+        self.latest_restarts.get(identity)
     }
 
     /// Notes the latest restart of this worker.
-    pub(super) fn set_climb(&mut self, identity: &Identity, climb: Climb) {
-        self.climbs.insert(identity.clone(), climb);
+    pub(super) fn set_latest_restart(&mut self, identity: &Identity, latest_restart: LatestRestart) {
+        self.latest_restarts.insert(identity.clone(), latest_restart);
     }
 
     /// All workers were released.

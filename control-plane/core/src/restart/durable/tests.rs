@@ -1,11 +1,11 @@
 use super::*;
 use crate::restart::{Heartbeat, Identity, Phase, UnixNanos};
 
-fn said(generation: u64, counter: u32) -> Option<Impossible> {
+fn said(generation: u64, counted_restarts: u32) -> Option<Impossible> {
     let durable = Durable {
         generation: Generation(10),
         latest: Generation(12),
-        counter: 4,
+        counted_restarts: 4,
         ..Durable::default()
     };
     durable.contradicts(&Report {
@@ -18,7 +18,7 @@ fn said(generation: u64, counter: u32) -> Option<Impossible> {
         pod_name: "pod".to_owned(),
         phase: Phase::Running,
         generation: Generation(generation),
-        counter,
+        counted_restarts,
         since: UnixNanos(0),
         heartbeat: Heartbeat::Well,
         released_at: None,
@@ -28,10 +28,10 @@ fn said(generation: u64, counter: u32) -> Option<Impossible> {
 
 #[test]
 fn leaders_that_could_not_write_and_restored_statuses_are_believed() {
-    for (generation, counter) in [
+    for (generation, counted_restarts) in [
         (0, 0),
         (12, 4),
-        // The leader does not follow it: a user may have reset the counter in the status.
+        // The leader does not follow it: a user may have reset the count in the status.
         (12, u32::MAX),
         (13, 5),
         (14, 4),
@@ -39,7 +39,11 @@ fn leaders_that_could_not_write_and_restored_statuses_are_believed() {
         (2_000_000, 1_900_000),
         (12 + FARTHEST, 5),
     ] {
-        assert_eq!(said(generation, counter), None, "{generation}, {counter}");
+        assert_eq!(
+            said(generation, counted_restarts),
+            None,
+            "{generation}, {counted_restarts}"
+        );
     }
 }
 
@@ -48,8 +52,12 @@ fn what_no_leader_can_have_given_is_not() {
     for generation in [13 + FARTHEST, Generation::LAST.0 + 1, u64::MAX] {
         assert_eq!(said(generation, 5), Some(Impossible::Generation), "{generation}");
     }
-    for (generation, counter) in [(13, 2_000), (13, u32::MAX), (1_000, 3_000)] {
-        let impossible = Some(Impossible::Counter);
-        assert_eq!(said(generation, counter), impossible, "{generation}, {counter}");
+    for (generation, counted_restarts) in [(13, 2_000), (13, u32::MAX), (1_000, 3_000)] {
+        let impossible = Some(Impossible::CountedRestarts);
+        assert_eq!(
+            said(generation, counted_restarts),
+            impossible,
+            "{generation}, {counted_restarts}"
+        );
     }
 }

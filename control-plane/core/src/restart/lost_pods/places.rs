@@ -16,18 +16,18 @@ use crate::restart::gather::attempt;
 /// Value of `managedBy` that means the same as an absent field.
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
-/// The places of the Jobs of the current recreation. `recreations` is `status.restarts`; `started`
+/// The places of the Jobs of the current recreation. `restart_attempt` is `status.restarts`; `started`
 /// names the stages whose workers have all run.
 #[must_use]
 pub fn places<'a>(
     jobs: &[Arc<Job>],
     pods: impl IntoIterator<Item = &'a PodSummary>,
-    recreations: i32,
+    restart_attempt: i32,
     started: &BTreeSet<String>,
 ) -> BTreeMap<PodPlace, Occupancy> {
     let mut places = BTreeMap::new();
     for job in jobs {
-        if attempt(job.metadata.labels.as_ref()) != Some(recreations) {
+        if attempt(job.metadata.labels.as_ref()) != Some(restart_attempt) {
             continue;
         }
         let (Some(name), Some(uid)) = (&job.metadata.name, &job.metadata.uid) else {

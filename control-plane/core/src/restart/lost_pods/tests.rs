@@ -35,7 +35,7 @@ fn pod(index: u32, uid: &str, phase: &str) -> PodSummary {
     PodSummary {
         name: format!("name-of-{uid}"),
         uid: uid.to_owned(),
-        recreation: Some(0),
+        restart_attempt: Some(0),
         job: Some("js-a-0".to_owned()),
         job_uid: Some("uid-job".to_owned()),
         index: Some(index),

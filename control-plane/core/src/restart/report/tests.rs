@@ -12,7 +12,7 @@ fn running() -> Report {
         pod_name: "pod".to_owned(),
         phase: Phase::Running,
         generation: Generation(3),
-        counter: 0,
+        counted_restarts: 0,
         since: UnixNanos(0),
         heartbeat: Heartbeat::Well,
         released_at: None,

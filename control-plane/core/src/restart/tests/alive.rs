@@ -1,14 +1,14 @@
 //! Workers that run but make no progress.
 
 use super::world::{World, id};
-use crate::restart::{Generation, Heartbeat, Phase, Reason};
+use crate::restart::{Generation, GroupPhase, Heartbeat, Phase, Reason};
 
 fn reason(world: &World) -> Option<Reason> {
     world.observed.durable.cause.as_ref().map(|cause| cause.reason)
 }
 
 fn counted(world: &World) -> u32 {
-    world.observed.durable.counter
+    world.observed.durable.counted_restarts
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn a_missed_heartbeat_restarts_the_group_once_and_counts() {
     let mut world = World::running(3, 5);
     world.beat(1, Heartbeat::Missed);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!((world.restarts(), counted(&world)), (1, 1));
     assert_eq!(world.coordinator.generation(), Generation(1));
     let cause = world.observed.durable.cause.clone().unwrap();
@@ -72,7 +72,7 @@ fn a_heartbeat_missed_when_no_restart_is_left_fails_the_group() {
     let mut world = World::running(2, 0);
     world.beat(1, Heartbeat::Missed);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Failed");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
     assert_eq!(reason(&world), Some(Reason::HeartbeatMissed));
 }
 

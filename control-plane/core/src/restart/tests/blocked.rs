@@ -1,13 +1,15 @@
 //! What blocks a group, and that it is reported once.
 
 use super::world::{World, id};
-use crate::restart::{Announcement, Blockage, BlockedReason, Exit, Generation, Incarnation, Phase, PodFact};
+use crate::restart::{
+    Announcement, Blockage, BlockedReason, Exit, Generation, GroupPhase, Incarnation, Phase, PodFact,
+};
 
 fn blockage(world: &mut World) -> Option<(BlockedReason, String)> {
     match world.step().blocked {
         Blockage::By(blocked) => Some((blocked.reason, blocked.pod)),
         Blockage::Clear => None,
-        Blockage::Unknown => panic!("not known in {}", world.coordinator.state_name()),
+        Blockage::Unknown => panic!("not known in {}", world.coordinator.phase()),
     }
 }
 
@@ -168,19 +170,25 @@ fn a_worker_that_came_up_without_its_agent_is_named_and_holds_a_restart_no_longe
             world.tick(15_000);
         }
         world.settle();
-        assert_eq!(world.coordinator.state_name(), "Stopping");
+        assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
         world.tick(60_000);
         let named = Some((BlockedReason::WorkerNotReported, name));
         assert!(leader > 1 || blockage(&mut world) == named);
         world.settle();
-        assert_eq!((world.recreations, world.observed.durable.counter), (1, 1));
+        assert_eq!(
+            (world.recreations, world.observed.durable.counted_restarts),
+            (1, 1)
+        );
         world.observed.old_pods = 0;
         world.pod(0);
         world.pod(1);
         world.settle();
-        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
         assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
-        assert_eq!((world.recreations, world.observed.durable.counter), (1, 1));
+        assert_eq!(
+            (world.recreations, world.observed.durable.counted_restarts),
+            (1, 1)
+        );
     }
 }
 
@@ -249,7 +257,7 @@ fn a_worker_that_was_out_of_sight_when_it_was_released_is_named_until_it_is_seen
     world.step();
     world.set_phase(1, Phase::Unlinked);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(blockage(&mut world), None, "it may well run");
     world.tick(60_000);
     let name = pod(&mut world, 1).name.clone();

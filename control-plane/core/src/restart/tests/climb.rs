@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::nodes::{CRASHED, Nodes};
 use super::world::{World, id};
 use crate::restart::{
-    Announcement, DurablePhase, EscalateAfter, Exit, Generation, Heartbeat, Phase, Reason, RestartLevel,
-    Scope,
+    Announcement, DurablePhase, EscalateAfter, Exit, Generation, GroupPhase, Heartbeat, Phase, Reason,
+    RestartLevel, Scope,
 };
 
 /// The worker exits by itself.
@@ -21,14 +21,17 @@ fn wait(world: &mut World) {
     world.settle();
     for _ in 0..4 {
         world.tend_pods();
-        if world.coordinator.state_name() == "Recreating" || world.observed.old_pods > 0 {
+        if world.coordinator.phase() == GroupPhase::Recreating || world.observed.old_pods > 0 {
             world.observed.old_pods = 0;
             for index in 0..world.observed.workers.len() {
                 world.pod(u32::try_from(index).unwrap());
             }
         }
         world.settle();
-        if matches!(world.coordinator.state_name(), "Parked" | "Recreating") {
+        if matches!(
+            world.coordinator.phase(),
+            GroupPhase::Parked | GroupPhase::Recreating
+        ) {
             world.tick(60_000);
             world.settle();
         }
@@ -41,7 +44,7 @@ fn pods(world: &World) -> Vec<String> {
 }
 
 fn counted(world: &World) -> u32 {
-    world.observed.durable.counter
+    world.observed.durable.counted_restarts
 }
 
 fn why(world: &World) -> Reason {
@@ -60,7 +63,7 @@ fn what_outlives_a_restart_in_place_costs_one_count_and_the_pod_of_its_worker() 
     exits(&mut world, 0);
     assert_eq!((counted(&world), pods(&world)), (1, before.clone()));
     exits(&mut world, 0);
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!((counted(&world), why(&world)), (1, Reason::FailedAgain));
     let after = pods(&world);
     assert_ne!(before[0], after[0], "its pod is recreated");
@@ -90,7 +93,7 @@ fn a_program_that_never_starts_fails_after_at_most_three_tries_for_each_count() 
         for workers in [1, 3] {
             let mut world = World::running(workers, max);
             let mut failures = 0;
-            while world.coordinator.state_name() != "Failed" {
+            while world.coordinator.phase() != GroupPhase::Failed {
                 exits(&mut world, failures % workers);
                 failures += 1;
                 assert!(failures <= 3 * max + 2, "maxRestarts {max}: {failures} failures");
@@ -158,11 +161,11 @@ fn if_no_restart_is_left_all_jobs_are_recreated_once() {
     let mut world = World::running(2, 1);
     exits(&mut world, 1);
     exits(&mut world, 0);
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!((counted(&world), world.recreations), (1, 1));
     assert_eq!(why(&world), Reason::LastResort);
     exits(&mut world, 0);
-    assert_eq!(world.coordinator.state_name(), "Failed");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
     assert_eq!((counted(&world), world.recreations), (1, 1));
 }
 
@@ -172,19 +175,22 @@ fn one_that_hangs_soon_is_given_that_too_and_one_that_is_killed_or_fails_later_i
     exits(&mut world, 1);
     world.beat(0, Heartbeat::Missed);
     wait(&mut world);
-    assert_eq!((world.coordinator.state_name(), world.recreations), ("InSync", 1));
+    assert_eq!(
+        (world.coordinator.phase(), world.recreations),
+        (GroupPhase::InSync, 1)
+    );
 
     let mut world = World::running(2, 1);
     exits(&mut world, 1);
     world.fail(0);
     wait(&mut world);
-    assert_eq!(world.coordinator.state_name(), "Failed");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
 
     let mut world = World::running(2, 1);
     exits(&mut world, 1);
     world.tick(60_001);
     exits(&mut world, 1);
-    assert_eq!(world.coordinator.state_name(), "Failed");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
 }
 
 #[test]
@@ -203,7 +209,7 @@ fn a_new_leader_counts_what_it_cannot_tell_and_still_knows_the_last_resort() {
     world.new_leader(4);
     world.settle();
     exits(&mut world, 0);
-    assert_eq!(world.coordinator.state_name(), "Failed");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
     assert_eq!(world.observed.durable.phase, DurablePhase::Failed);
 }
 
@@ -282,7 +288,7 @@ fn a_worker_restart_recreates_its_own_pod_and_touches_no_other() {
     assert_eq!(world.coordinator.generation(), Generation(0));
     assert_eq!(world.recreations, 0);
     exits(&mut world, 1);
-    assert_eq!(world.coordinator.state_name(), "Failed");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
 }
 
 #[test]
@@ -294,7 +300,7 @@ fn its_last_resort_is_not_lost_because_the_pod_of_another_was_recreated() {
     assert_eq!((counted(&world), climbs(&world)), (1, 1));
     let before = pods(&world);
     exits(&mut world, 2);
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!((counted(&world), climbs(&world)), (1, 2));
     let after = pods(&world);
     assert_eq!(before[..2], after[..2]);
@@ -308,8 +314,8 @@ fn without_agents_all_jobs_are_the_last_resort_of_a_worker_that_fails_again() {
         nodes.end(0, CRASHED);
         nodes.settle();
         assert_eq!(
-            (counted(&nodes), nodes.coordinator.state_name()),
-            (count, "InSync")
+            (counted(&nodes), nodes.coordinator.phase()),
+            (count, GroupPhase::InSync)
         );
     }
     nodes.end(0, CRASHED);
@@ -319,10 +325,10 @@ fn without_agents_all_jobs_are_the_last_resort_of_a_worker_that_fails_again() {
     nodes.pod(0);
     nodes.pod(1);
     nodes.settle();
-    assert_eq!(nodes.coordinator.state_name(), "InSync");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::InSync);
     nodes.end(0, CRASHED);
     nodes.settle();
-    assert_eq!(nodes.coordinator.state_name(), "Failed");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Failed);
 }
 
 #[test]
@@ -347,14 +353,14 @@ fn jobs_recreated_for_a_worker_that_fails_at_once_wait_for_the_back_off() {
     world.pod(0);
     world.settle();
     assert_eq!(
-        (world.coordinator.state_name(), world.recreations),
-        ("Recreating", 1)
+        (world.coordinator.phase(), world.recreations),
+        (GroupPhase::Recreating, 1)
     );
     assert!(world.step().wake_at.is_some());
     assert!(world.phases().iter().all(|phase| *phase != Phase::Running));
     world.tick(4_000);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
 }
 
@@ -366,7 +372,7 @@ proptest! {
     ) {
         let mut world = World::running(3, max);
         for (index, changes_leader) in failures {
-            if world.coordinator.state_name() == "Failed" {
+            if world.coordinator.phase() == GroupPhase::Failed {
                 break;
             }
             exits(&mut world, index);
@@ -375,7 +381,7 @@ proptest! {
                 wait(&mut world);
             }
         }
-        prop_assert_eq!(world.coordinator.state_name(), "Failed");
+        prop_assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
         prop_assert_eq!(counted(&world), max);
         let generation = world.coordinator.generation().0;
         prop_assert!(generation <= u64::from(3 * max + 1), "{} restarts", generation);

@@ -1,7 +1,7 @@
 //! Groups without agents on a node whose clock is wrong.
 
 use super::nodes::{CRASHED, Nodes};
-use crate::restart::{Generation, Phase, UnixNanos};
+use crate::restart::{Generation, GroupPhase, Phase, UnixNanos};
 
 /// Two workers that run at generation 0. The third has never had a pod, so that their replicatedJob
 /// has not started.
@@ -26,7 +26,7 @@ fn a_pod_that_replaces_a_lost_one_is_not_stopped() {
     let mut nodes = starting();
     nodes.end(0, CRASHED);
     nodes.look();
-    assert_eq!(nodes.coordinator.state_name(), "Stopping");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Stopping);
     for _ in 0..2 {
         nodes.lose(0);
         nodes.look();
@@ -36,7 +36,7 @@ fn a_pod_that_replaces_a_lost_one_is_not_stopped() {
     }
     nodes.settle();
     assert_eq!((nodes.stops, nodes.running_at(Generation(1))), (1, 2));
-    assert_eq!(nodes.observed.durable.counter, 1);
+    assert_eq!(nodes.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn the_successor_of_a_container_that_failed_before_its_daemon_knew_its_generatio
     nodes.container(2);
     is_behind(&mut nodes, 2);
     nodes.settle();
-    assert_eq!(nodes.coordinator.state_name(), "InSync");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::InSync);
     assert_eq!((nodes.stops, nodes.running_at(Generation(1))), (2, 3));
-    assert_eq!(nodes.observed.durable.counter, 1);
+    assert_eq!(nodes.observed.durable.counted_restarts, 1);
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::nodes::{CRASHED, KILLED, Nodes};
 use super::world::id;
-use crate::restart::{Announcement, Exit, Generation, Phase, Reason, RestartLevel, Scope};
+use crate::restart::{Announcement, Exit, Generation, GroupPhase, Phase, Reason, RestartLevel, Scope};
 
 #[test]
 fn a_group_starts_without_a_stop_and_with_one_write() {
@@ -18,10 +18,13 @@ fn one_failure_stops_the_others_once_and_costs_two_writes() {
     let writes = nodes.writes;
     nodes.end(1, CRASHED);
     nodes.settle();
-    assert_eq!(nodes.coordinator.state_name(), "InSync");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(nodes.running_at(Generation(1)), 3);
     assert_eq!(nodes.stops, 2, "the failed one is not stopped");
-    assert_eq!((nodes.observed.durable.counter, nodes.writes - writes), (1, 2));
+    assert_eq!(
+        (nodes.observed.durable.counted_restarts, nodes.writes - writes),
+        (1, 2)
+    );
     let Some(Announcement::Restarted {
         level: RestartLevel::Container,
         cause,
@@ -45,7 +48,7 @@ fn a_collapse_of_all_workers_costs_one_restart_and_stops_no_container() {
         nodes.end(index, CRASHED);
     }
     nodes.settle();
-    assert_eq!((nodes.observed.durable.counter, nodes.stops), (1, 0));
+    assert_eq!((nodes.observed.durable.counted_restarts, nodes.stops), (1, 0));
     assert_eq!(nodes.running_at(Generation(1)), 4);
 }
 
@@ -70,7 +73,7 @@ fn a_failure_while_the_others_still_stop_is_absorbed() {
     nodes.end(0, CRASHED);
     nodes.look();
     nodes.settle();
-    assert_eq!(nodes.observed.durable.counter, 1);
+    assert_eq!(nodes.observed.durable.counted_restarts, 1);
     assert_eq!(nodes.running_at(Generation(1)), 3);
 }
 
@@ -90,7 +93,7 @@ fn a_new_leader_absorbs_it_too_once_they_have_stopped() {
     nodes.kubelet(1);
     nodes.new_leader(2);
     nodes.settle();
-    assert_eq!(nodes.observed.durable.counter, 1);
+    assert_eq!(nodes.observed.durable.counted_restarts, 1);
     assert_eq!(nodes.running_at(Generation(1)), 3);
 }
 
@@ -101,13 +104,13 @@ fn a_failure_after_all_were_stopped_is_another_restart() {
     nodes.look();
     nodes.daemon(1);
     nodes.look();
-    assert_eq!(nodes.coordinator.state_name(), "Releasing");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Releasing);
     nodes.daemon(0);
     nodes.kubelet(0);
     nodes.look();
     nodes.end(0, CRASHED);
     nodes.settle();
-    assert_eq!(nodes.observed.durable.counter, 2);
+    assert_eq!(nodes.observed.durable.counted_restarts, 2);
     assert_eq!(nodes.running_at(Generation(2)), 2);
 }
 
@@ -119,13 +122,16 @@ fn a_pod_that_is_deleted_is_one_failure_and_not_another_once_it_is_gone() {
     nodes.look();
     nodes.daemon(1);
     nodes.look();
-    assert_eq!(nodes.coordinator.state_name(), "Releasing");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Releasing);
     nodes.lose_pod(0);
     nodes.look();
     nodes.pod(0);
     nodes.settle();
-    assert_eq!(nodes.coordinator.state_name(), "InSync");
-    assert_eq!((nodes.restarts(), nodes.observed.durable.counter), (1, 1));
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::InSync);
+    assert_eq!(
+        (nodes.restarts(), nodes.observed.durable.counted_restarts),
+        (1, 1)
+    );
     assert_eq!((nodes.stops, nodes.running_at(Generation(1))), (1, 2));
     assert_eq!(nodes.observed.durable.level, Some(RestartLevel::Pod));
 }
@@ -144,8 +150,8 @@ fn a_new_leader_acts_on_a_failure_after_all_were_stopped() {
     nodes.end(1, CRASHED);
     nodes.new_leader(2);
     nodes.settle();
-    assert_eq!(nodes.coordinator.state_name(), "InSync");
-    assert_eq!(nodes.observed.durable.counter, 2);
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::InSync);
+    assert_eq!(nodes.observed.durable.counted_restarts, 2);
     assert_eq!(nodes.running_at(Generation(2)), 2);
 }
 
@@ -157,11 +163,14 @@ fn a_worker_that_kubelet_makes_wait_too_long_leads_to_a_recreation_that_is_not_c
     nodes.daemon(1);
     nodes.kubelet(1);
     nodes.look();
-    assert_eq!(nodes.coordinator.state_name(), "Releasing");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Releasing);
     nodes.tick(60_000);
     nodes.look();
-    assert_eq!(nodes.coordinator.state_name(), "Recreating");
-    assert_eq!((nodes.recreations, nodes.observed.durable.counter), (1, 1));
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Recreating);
+    assert_eq!(
+        (nodes.recreations, nodes.observed.durable.counted_restarts),
+        (1, 1)
+    );
     nodes.observed.old_pods = 0;
     for index in 0..2 {
         nodes.pod(index);
@@ -185,8 +194,8 @@ fn the_group_fails_once_its_restarts_are_used_up() {
     nodes.tick(60_001);
     nodes.end(1, CRASHED);
     nodes.settle();
-    assert_eq!(nodes.coordinator.state_name(), "Failed");
-    assert_eq!((nodes.observed.durable.counter, nodes.stops), (1, 1));
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Failed);
+    assert_eq!((nodes.observed.durable.counted_restarts, nodes.stops), (1, 1));
 }
 
 #[test]
@@ -197,7 +206,7 @@ fn work_that_is_done_is_not_run_again() {
     assert_eq!((nodes.restarts(), nodes.stops), (0, 0));
     nodes.end(1, CRASHED);
     nodes.look();
-    assert_eq!(nodes.coordinator.state_name(), "Recreating");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Recreating);
     assert_eq!(nodes.stops, 0);
 }
 
@@ -206,11 +215,11 @@ fn the_replacement_of_a_lost_pod_joins_without_being_stopped() {
     let mut nodes = Nodes::running(3, 3);
     nodes.lose(2);
     nodes.settle();
-    assert_eq!(nodes.coordinator.state_name(), "Stopping");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Stopping);
     nodes.tick(10_000);
     nodes.pod(2);
     nodes.settle();
-    assert_eq!((nodes.observed.durable.counter, nodes.stops), (1, 2));
+    assert_eq!((nodes.observed.durable.counted_restarts, nodes.stops), (1, 2));
     assert_eq!(nodes.running_at(Generation(1)), 3);
 }
 
@@ -225,7 +234,7 @@ fn a_worker_that_began_before_the_restart_and_was_out_of_sight_is_restarted_too(
     nodes.tick(5);
     nodes.end(0, CRASHED);
     nodes.settle();
-    assert_eq!(nodes.coordinator.state_name(), "Stopping");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Stopping);
     nodes.observed.reports.insert(hidden, report);
     nodes.settle();
     assert_eq!((nodes.stops, nodes.running_at(Generation(1))), (1, 2));
@@ -237,7 +246,7 @@ fn a_request_restarts_the_containers_and_counts_for_nothing() {
     nodes.observed.manual_request = Some("now".to_owned());
     nodes.settle();
     assert_eq!(nodes.running_at(Generation(1)), 2);
-    assert_eq!((nodes.stops, nodes.observed.durable.counter), (2, 0));
+    assert_eq!((nodes.stops, nodes.observed.durable.counted_restarts), (2, 0));
 }
 
 #[test]
@@ -246,10 +255,10 @@ fn a_new_leader_counts_once_what_happened_without_a_leader() {
     nodes.end(0, CRASHED);
     nodes.new_leader(2);
     nodes.settle();
-    assert_eq!((nodes.observed.durable.counter, nodes.stops), (1, 1));
+    assert_eq!((nodes.observed.durable.counted_restarts, nodes.stops), (1, 1));
     nodes.new_leader(3);
     nodes.settle();
-    assert_eq!((nodes.observed.durable.counter, nodes.stops), (1, 1));
+    assert_eq!((nodes.observed.durable.counted_restarts, nodes.stops), (1, 1));
     assert_eq!(nodes.running_at(Generation(1)), 2);
 }
 
@@ -267,15 +276,15 @@ fn a_container_out_of_sight_of_a_new_leader_in_the_middle_of_a_restart_does_not_
     }
     nodes.new_leader(2);
     nodes.look();
-    assert_eq!(nodes.coordinator.state_name(), "Recovering");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Recovering);
     nodes.tick(15_000);
     nodes.look();
-    assert_eq!(nodes.coordinator.state_name(), "Releasing");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Releasing);
     for (_, (incarnation, report)) in hidden {
         nodes.observed.reports.insert(incarnation, report);
     }
     nodes.settle();
-    assert_eq!((nodes.observed.durable.counter, nodes.stops), (1, 2));
+    assert_eq!((nodes.observed.durable.counted_restarts, nodes.stops), (1, 2));
     assert_eq!(nodes.running_at(Generation(1)), 3);
 }
 
@@ -292,11 +301,11 @@ fn a_restart_is_not_over_while_a_container_out_of_sight_waits_for_its_generation
     nodes.set_phase(1, Phase::Unlinked);
     nodes.kubelet(0);
     nodes.look();
-    assert_eq!(nodes.coordinator.state_name(), "Releasing");
+    assert_eq!(nodes.coordinator.phase(), GroupPhase::Releasing);
     nodes.new_leader(2);
     nodes.observed.reports.insert(incarnation, report);
     nodes.settle();
-    assert_eq!(nodes.observed.durable.counter, 1);
+    assert_eq!(nodes.observed.durable.counted_restarts, 1);
     assert_eq!(nodes.running_at(Generation(1)), 2);
 }
 
@@ -418,10 +427,10 @@ proptest! {
         }
         run.heal();
         let nodes = &run.nodes;
-        prop_assert_eq!(nodes.coordinator.state_name(), "InSync");
+        prop_assert_eq!(nodes.coordinator.phase(), GroupPhase::InSync);
         prop_assert_eq!(nodes.running_at(nodes.coordinator.generation()), WORKERS);
         let durable = &nodes.observed.durable;
-        prop_assert!(durable.counter <= run.injected, "{} restarts for {} failures", durable.counter, run.injected);
+        prop_assert!(durable.counted_restarts <= run.injected, "{} restarts for {} failures", durable.counted_restarts, run.injected);
         prop_assert_eq!(durable.generation, nodes.coordinator.generation());
     }
 
@@ -452,5 +461,5 @@ fn what_the_daemons_stopped_is_no_evidence_under_any_leader() {
             .values()
             .any(|report| report.phase == Phase::Lost(KILLED))
     );
-    assert_eq!((nodes.observed.durable.counter, nodes.stops), (1, 2));
+    assert_eq!((nodes.observed.durable.counted_restarts, nodes.stops), (1, 2));
 }

@@ -2,7 +2,7 @@
 //! do not count as completion.
 
 use super::world::{World, id};
-use crate::restart::{Announcement, Exit, Generation, Phase, Reason, RestartLevel, UnixNanos};
+use crate::restart::{Announcement, Exit, Generation, GroupPhase, Phase, Reason, RestartLevel, UnixNanos};
 
 #[test]
 fn done_workers_leave_the_barrier_and_done_work_is_not_run_again_in_place() {
@@ -12,8 +12,8 @@ fn done_workers_leave_the_barrier_and_done_work_is_not_run_again_in_place() {
     assert_eq!(world.restarts(), 0);
     world.fail(1);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Recreating");
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.coordinator.phase(), GroupPhase::Recreating);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -32,8 +32,8 @@ fn a_worker_whose_container_stays_down_is_recreated_with_all_others_and_counts_o
     // The pod of the worker that was killed with the others is not another failure.
     world.lose_pod(1);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Recreating");
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.coordinator.phase(), GroupPhase::Recreating);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -44,17 +44,17 @@ fn the_jobs_of_a_group_with_one_that_stays_down_are_recreated_after_growing_dela
     for wait in [0, 0, 1_000, 2_000] {
         world.fail(0);
         world.settle();
-        assert_eq!(world.coordinator.state_name(), "Recreating");
+        assert_eq!(world.coordinator.phase(), GroupPhase::Recreating);
         world.observed.old_pods = 0;
         for index in 0..2 {
             world.pod(index);
         }
         world.settle();
-        let is_held = world.coordinator.state_name() == "Recreating";
+        let is_held = world.coordinator.phase() == GroupPhase::Recreating;
         assert_eq!(is_held, wait > 0, "{wait}");
         world.tick(wait);
         world.settle();
-        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     }
 }
 
@@ -63,11 +63,11 @@ fn a_worker_that_is_seen_to_stay_down_once_others_stop_is_recreated() {
     let mut world = World::running(2, 3);
     world.fail(0);
     world.step();
-    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
     world.observed.workers.get_mut(&id(1)).unwrap().stays_down = true;
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Recreating");
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.coordinator.phase(), GroupPhase::Recreating);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_finished_stage_is_left_unchanged() {
     world.observed.finished_stages.insert("init".into());
     world.fail(1);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.coordinator.generation(), Generation(1));
 }
 
@@ -110,7 +110,7 @@ fn exit_0_in_a_pod_that_is_replaced_is_not_done() {
     world.lose_pod(0);
     let replacement = world.pod(0);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.starts[&replacement], 1);
     assert_eq!(world.coordinator.generation(), Generation(1));
 }
@@ -123,13 +123,16 @@ fn exit_0_is_not_done_if_the_kubelet_starts_the_container_again() {
             let mut world = World::running(3, 3);
             world.set_phase(0, phase);
             world.settle();
-            assert_eq!((world.restarts(), world.coordinator.state_name()), (0, "InSync"));
+            assert_eq!(
+                (world.restarts(), world.coordinator.phase()),
+                (0, GroupPhase::InSync)
+            );
             let next = world.container(0);
             if leader_changes {
                 world.new_leader(2);
             }
             world.step();
-            assert_eq!(world.coordinator.state_name(), "Stopping", "{phase:?}");
+            assert_eq!(world.coordinator.phase(), GroupPhase::Stopping, "{phase:?}");
             let Some(Announcement::Restarting { cause, .. }) = world.announcements.last() else {
                 panic!("{:?}", world.announcements)
             };
@@ -138,7 +141,10 @@ fn exit_0_is_not_done_if_the_kubelet_starts_the_container_again() {
             // The daemon of the new container is away for a moment: that completes nothing.
             let (_, report) = world.current(0);
             world.settle();
-            assert_eq!((world.restarts(), world.coordinator.state_name()), (1, "InSync"));
+            assert_eq!(
+                (world.restarts(), world.coordinator.phase()),
+                (1, GroupPhase::InSync)
+            );
             world.report(&next, 0, Phase::Unlinked, Generation(1));
             world.settle();
             world.report(&next, 0, Phase::Running, Generation(1));
@@ -169,5 +175,5 @@ fn a_container_of_before_does_not_make_done_work_undone() {
     world.settle();
     world.settle();
     assert_eq!((world.restarts(), world.recreations), (1, 0));
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
 }

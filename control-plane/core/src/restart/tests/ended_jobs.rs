@@ -2,7 +2,7 @@
 //! at their deadline. That is not a failure of workers.
 
 use super::world::{World, id};
-use crate::restart::{Exit, Phase, TerminalAction, TerminalRule, UnixNanos};
+use crate::restart::{Exit, GroupPhase, Phase, TerminalAction, TerminalRule, UnixNanos};
 
 #[test]
 fn an_exit_code_that_fails_the_job_is_left_to_the_job() {
@@ -66,7 +66,11 @@ fn a_job_that_succeeds_before_all_of_its_workers_have_ends_them_without_a_restar
     }
     world.set_phase(0, Phase::Done);
     ended_from_outside(&mut world);
-    assert_eq!(world.coordinator.state_name(), "InSync", "the Job will say why");
+    assert_eq!(
+        world.coordinator.phase(),
+        GroupPhase::InSync,
+        "the Job will say why"
+    );
     assert!(!world.replace);
     for worker in world.observed.workers.values_mut() {
         worker.completed = true;
@@ -74,7 +78,10 @@ fn a_job_that_succeeds_before_all_of_its_workers_have_ends_them_without_a_restar
     }
     world.tick(600_000);
     world.settle();
-    assert_eq!((world.coordinator.state_name(), world.restarts()), ("InSync", 0));
+    assert_eq!(
+        (world.coordinator.phase(), world.restarts()),
+        (GroupPhase::InSync, 0)
+    );
 }
 
 #[test]
@@ -96,7 +103,7 @@ fn an_index_that_has_failed_for_good_lets_no_loss_wait() {
     world.report(&incarnation, 1, Phase::Lost(ended), report.generation);
     world.step();
     assert_eq!(
-        world.observed.durable.counter, 1,
+        world.observed.durable.counted_restarts, 1,
         "it has not ended because the Job has succeeded"
     );
 }
@@ -109,7 +116,10 @@ fn a_job_whose_time_is_over_ends_its_workers_without_a_restart() {
         worker.ends_at = Some(now.plus_millis(1_500));
     }
     ended_from_outside(&mut world);
-    assert_eq!((world.coordinator.state_name(), world.restarts()), ("InSync", 0));
+    assert_eq!(
+        (world.coordinator.phase(), world.restarts()),
+        (GroupPhase::InSync, 0)
+    );
     for worker in world.observed.workers.values_mut() {
         worker.ending = true;
     }

@@ -1,7 +1,7 @@
 //! A worker that fails too often loses its pod, in the restart that it causes.
 
 use super::world::{World, id};
-use crate::restart::{Announcement, Condemned, EscalateAfter, Generation, Phase};
+use crate::restart::{Announcement, Condemned, EscalateAfter, Generation, GroupPhase, Phase};
 
 fn world(failures: u32, max_restarts: u32) -> World {
     let mut world = World::running(3, max_restarts);
@@ -41,8 +41,8 @@ fn the_third_failure_takes_the_pod_and_counts_once() {
     };
     assert_eq!(condemned, [expected]);
     assert_eq!(
-        world.coordinator.state_name(),
-        "Stopping",
+        world.coordinator.phase(),
+        GroupPhase::Stopping,
         "it is not released in its old pod"
     );
     world.lose_pod(1);
@@ -50,9 +50,9 @@ fn the_third_failure_takes_the_pod_and_counts_once() {
     assert_eq!(world.step().condemned, []);
     let replacement = world.pod(1);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.starts[&replacement], 1);
-    assert_eq!(world.observed.durable.counter, 3);
+    assert_eq!(world.observed.durable.counted_restarts, 3);
     assert_eq!(said(&world), 1);
     assert_eq!(fail(&mut world, 1, 2), [], "the new pod starts a new count");
 }
@@ -90,7 +90,7 @@ fn no_worker_loses_its_pod_without_the_annotation() {
 fn if_the_restarts_are_used_up_the_jobset_fails_and_the_pod_stays() {
     let mut world = world(3, 2);
     assert_eq!(fail(&mut world, 1, 3), []);
-    assert_eq!(world.coordinator.state_name(), "Failed");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_pod_that_cannot_be_deleted_is_left_by_the_recreation() {
     assert!(world.phases().iter().all(|phase| *phase == Phase::Parked));
     world.tick(60_000);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Recreating);
     assert_eq!(world.step().condemned, []);
     assert_eq!(world.coordinator.generation(), Generation(2));
 }

@@ -103,7 +103,7 @@ fn a_recreated_pod_waits_until_the_status_shows_it() {
             uid: "uid".to_owned(),
             job: Some(js.job_name("a", 0)),
             index: Some(0),
-            recreation: Some(attempt),
+            restart_attempt: Some(attempt),
             ..PodSummary::default()
         };
         let gathered = gather(&js, &jobs, [&pod], 0);
@@ -245,7 +245,7 @@ fn pod(uid: &str, job_uid: Option<&str>, recreation: i32, succeeded: bool) -> Po
     PodSummary {
         name: uid.to_owned(),
         uid: uid.to_owned(),
-        recreation: Some(recreation),
+        restart_attempt: Some(recreation),
         job: Some("js-a-0".to_owned()),
         job_uid: job_uid.map(str::to_owned),
         index: Some(0),

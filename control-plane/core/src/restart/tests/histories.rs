@@ -1,7 +1,7 @@
 //! Histories that the simulation has found, each reduced to what matters.
 
 use super::world::World;
-use crate::restart::{Generation, Phase};
+use crate::restart::{Generation, GroupPhase, Phase};
 
 #[test]
 fn a_worker_that_goes_out_of_sight_before_its_first_start_has_not_started() {
@@ -33,14 +33,14 @@ fn a_job_that_is_deleted_and_made_again_costs_one_restart() {
     world.step();
     let workers = std::mem::take(&mut world.observed.workers);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
 
     world.observed.workers = workers;
     world.settle();
     world.pod(0);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     assert_eq!(world.coordinator.generation(), Generation(1));
 }
 
@@ -64,9 +64,9 @@ fn no_worker_is_released_after_a_suspension_while_a_former_worker_still_runs() {
         world.lose_pod(1);
         world.pod(1);
         world.settle();
-        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
         assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
-        assert_eq!(world.observed.durable.counter, 0);
+        assert_eq!(world.observed.durable.counted_restarts, 0);
     }
 }
 
@@ -78,7 +78,7 @@ fn no_worker_is_released_after_a_suspension_while_a_pod_from_before_the_recreati
     world.settle();
     world.tick(60_000);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Recreating);
     assert_eq!(world.observed.old_pods, 2);
 
     world.observed.suspended = true;
@@ -109,11 +109,11 @@ fn a_running_pod_without_reports_holds_the_barrier() {
     world.tick(15_000);
     world.fail(0);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
 
     world.observed.reports.insert(unseen, report);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert!(world.starts.values().all(|starts| *starts == 2));
 }
 
@@ -130,6 +130,6 @@ fn a_new_leader_whose_watch_of_pods_lags_restarts_nothing() {
     world.tick(5_000);
     world.observed = seen;
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.restarts(), 0);
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use super::world::{World, id};
-use crate::restart::{Exit, Generation, Incarnation, Phase, Report, RestartLevel};
+use crate::restart::{Exit, Generation, GroupPhase, Incarnation, Phase, Report, RestartLevel};
 
 pub(super) const KILLED: Exit = Exit { code: 137, signal: 9 };
 pub(super) const CRASHED: Exit = Exit { code: 1, signal: 0 };
@@ -52,7 +52,7 @@ impl Nodes {
             nodes.pod(index);
         }
         nodes.settle();
-        assert_eq!(nodes.coordinator.state_name(), "InSync");
+        assert_eq!(nodes.coordinator.phase(), GroupPhase::InSync);
         assert_eq!(nodes.running_at(Generation(0)), workers);
         nodes
     }
@@ -199,6 +199,6 @@ impl Nodes {
                 return;
             }
         }
-        panic!("the group does not settle: {}", self.coordinator.state_name());
+        panic!("the group does not settle: {}", self.coordinator.phase());
     }
 }

@@ -1,7 +1,7 @@
 //! Pods above the minimum of a gang: they come late or never.
 
 use super::world::{World, id};
-use crate::restart::{Announcement, Exit, Generation, Phase, PodFact, Report};
+use crate::restart::{Announcement, Exit, Generation, GroupPhase, Phase, PodFact, Report};
 
 /// Three workers. The last one is above the minimum and has no pod.
 fn without_the_optional_worker() -> World {
@@ -36,7 +36,10 @@ fn a_stage_has_started_without_optional_workers_that_never_came() {
     assert!(world.observed.durable.started.contains("workers"));
     assert!(world.observed.durable.joined.is_empty());
     pending(&mut world);
-    assert_eq!((world.coordinator.state_name(), world.restarts()), ("InSync", 0));
+    assert_eq!(
+        (world.coordinator.phase(), world.restarts()),
+        (GroupPhase::InSync, 0)
+    );
 }
 
 #[test]
@@ -45,7 +48,10 @@ fn a_restart_ends_without_optional_workers_that_never_came() {
     pending(&mut world);
     world.fail(0);
     world.settle();
-    assert_eq!((world.coordinator.state_name(), world.restarts()), ("InSync", 1));
+    assert_eq!(
+        (world.coordinator.phase(), world.restarts()),
+        (GroupPhase::InSync, 1)
+    );
     assert_eq!(restarted(&world), 1);
     assert_eq!(world.coordinator.released(), Generation(1));
 }
@@ -88,7 +94,10 @@ fn a_lost_optional_worker_restarts_the_others_which_do_not_wait_for_it() {
     world.settle();
     world.lose_pod(2);
     pending(&mut world);
-    assert_eq!((world.coordinator.state_name(), world.restarts()), ("InSync", 1));
+    assert_eq!(
+        (world.coordinator.phase(), world.restarts()),
+        (GroupPhase::InSync, 1)
+    );
     assert_eq!(restarted(&world), 1);
     assert!(world.observed.durable.joined.is_empty());
     // Back again.
@@ -111,7 +120,7 @@ fn a_new_leader_tells_an_optional_worker_that_was_lost_from_one_that_never_came(
         world.tick(20_000);
         world.settle();
         assert_eq!(world.restarts(), usize::from(joined));
-        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
         // Late, but whole.
         world.pod(2);
         world.settle();
@@ -162,7 +171,10 @@ fn optional_workers_that_were_not_wanted_for_a_while_join_again() {
         world.pod(2);
         world.settle();
         assert_eq!(world.phases(), [Phase::Running; 3]);
-        assert_eq!((world.restarts(), world.observed.durable.counter), (0, 0));
+        assert_eq!(
+            (world.restarts(), world.observed.durable.counted_restarts),
+            (0, 0)
+        );
     }
 }
 
@@ -247,7 +259,10 @@ fn an_optional_worker_that_was_dropped_before_it_ran_has_not_been_lost() {
     world.pod(0);
     world.settle();
     assert_eq!(world.phases(), [Phase::Running]);
-    assert_eq!((world.restarts(), world.observed.durable.counter), (0, 0));
+    assert_eq!(
+        (world.restarts(), world.observed.durable.counted_restarts),
+        (0, 0)
+    );
 }
 
 /// Its predecessor could not write that an optional worker had joined, and a new leader hears of
@@ -263,7 +278,7 @@ fn a_restart_stops_an_optional_worker_that_the_leader_sees_for_the_first_time() 
         world.settle();
         world.tick(20_000);
         world.settle();
-        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
         assert!(world.observed.durable.joined.is_empty());
         world.observed.reports = known;
         world.fail(0);
@@ -280,7 +295,7 @@ fn a_restart_stops_an_optional_worker_that_the_leader_sees_for_the_first_time() 
         world.step();
         world.report(&optional, 2, Phase::Stopping, Generation(1));
         world.step();
-        assert_eq!(world.coordinator.state_name(), "Stopping", "{later}");
+        assert_eq!(world.coordinator.phase(), GroupPhase::Stopping, "{later}");
         world.report(&optional, 2, Phase::Parked, Generation(1));
         world.settle();
         assert_eq!(world.phases(), [Phase::Running; 3]);

@@ -1,7 +1,9 @@
 //! Lost pods: when they may be replaced, how that is reported, and when a replacement cannot help.
 
 use super::world::{World, id};
-use crate::restart::{Announcement, Generation, Phase, Reason, RestartLevel, TerminalAction, TerminalRule};
+use crate::restart::{
+    Announcement, Generation, GroupPhase, Phase, Reason, RestartLevel, TerminalAction, TerminalRule,
+};
 
 /// How many workers of the last restart run in another pod, and the level of that restart.
 fn last_restart(world: &World) -> (usize, RestartLevel) {
@@ -36,7 +38,7 @@ fn a_pod_that_is_lost_under_another_restart_counts_as_replaced() {
     world.pod(1);
     world.settle();
     assert_eq!(last_restart(&world), (1, RestartLevel::Pod));
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -58,20 +60,20 @@ fn lost_pods_are_replaced_while_workers_run_or_restart_and_at_no_other_time() {
     assert!(world.step().replace);
     world.lose_pod(0);
     assert!(world.step().replace);
-    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
     world.new_leader(2);
     assert!(world.step().replace, "under any leader");
     world.tick(15_000);
     world.settle();
     world.tick(60_000);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Recreating);
     assert!(!world.step().replace, "the Jobs are about to go");
 
     let mut world = World::running(2, 0);
     world.lose_pod(0);
     assert!(!world.step().replace);
-    assert_eq!(world.coordinator.state_name(), "Failed");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
 
     let mut world = World::running(2, 1);
     world.observed.suspended = true;
@@ -110,9 +112,9 @@ fn left_to_the_job_controller(back_off_ms: u64) -> World {
 #[test]
 fn if_the_job_controller_would_be_late_the_jobs_are_recreated_at_once() {
     let world = left_to_the_job_controller(80_000);
-    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Recreating);
     assert_eq!(world.recreations, 1);
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     let cause = world.observed.durable.cause.as_ref().unwrap();
     assert_eq!(cause.reason, Reason::ReplacementLate);
 }
@@ -120,10 +122,10 @@ fn if_the_job_controller_would_be_late_the_jobs_are_recreated_at_once() {
 #[test]
 fn if_it_would_be_in_time_the_restart_waits_for_it() {
     let mut world = left_to_the_job_controller(40_000);
-    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
     world.pod(0);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.coordinator.generation(), Generation(1));
 }
 
@@ -135,5 +137,5 @@ fn its_back_off_does_not_matter_while_the_pods_exist() {
         worker.back_off_ms = 600_000;
     }
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
 }

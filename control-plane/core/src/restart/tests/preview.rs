@@ -1,7 +1,9 @@
 //! The preview of a restart equals its effect.
 
 use super::world::{World, id};
-use crate::restart::{Effect, Exit, Fate, Generation, Phase, Preview, Reason, RestartLevel, Unmoved};
+use crate::restart::{
+    Effect, Exit, Fate, Generation, GroupPhase, Phase, Preview, Reason, RestartLevel, Unmoved,
+};
 
 fn preview(world: &World, token: &str) -> Preview {
     world.coordinator.preview(&world.observed, token, world.now)
@@ -79,7 +81,7 @@ fn completed_workers_of_an_unfinished_stage_are_recreated() {
     assert!(said.workers.values().all(|fate| *fate == Fate::Stopped));
     request(&mut world, "t");
     world.step();
-    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Recreating);
 }
 
 #[test]

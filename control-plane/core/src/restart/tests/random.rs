@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::world::{World, id};
-use crate::restart::{Blockage, EscalateAfter, Exit, Generation, Heartbeat, Phase, Scope};
+use crate::restart::{Blockage, EscalateAfter, Exit, Generation, GroupPhase, Heartbeat, Phase, Scope};
 
 const WORKERS: u32 = 3;
 const MAX_RESTARTS: u32 = 50;
@@ -233,8 +233,8 @@ proptest! {
         }
         run.heal();
         let world = &run.world;
-        let state = world.coordinator.state_name();
-        prop_assert_eq!(state, "InSync");
+        let state = world.coordinator.phase();
+        prop_assert_eq!(state, GroupPhase::InSync);
         for index in 0..WORKERS {
             let report = world.current(index).1;
             prop_assert_eq!(report.phase, Phase::Running);
@@ -246,9 +246,9 @@ proptest! {
             }
         }
         prop_assert!(world.observed.durable.worker_restarts.is_empty());
-        prop_assert!(world.observed.durable.counter <= run.injected, "{} restarts for {} failures", world.observed.durable.counter, run.injected);
+        prop_assert!(world.observed.durable.counted_restarts <= run.injected, "{} restarts for {} failures", world.observed.durable.counted_restarts, run.injected);
         prop_assert_eq!(world.observed.durable.generation, world.coordinator.generation());
-        prop_assert!(world.observed.durable.counter <= MAX_RESTARTS);
+        prop_assert!(world.observed.durable.counted_restarts <= MAX_RESTARTS);
         prop_assert_eq!(run.world.step().blocked, Blockage::Clear);
         prop_assert_eq!(run.world.step().condemned, vec![]);
     }
@@ -265,7 +265,7 @@ proptest! {
         }
         run.heal();
         let world = &run.world;
-        prop_assert_eq!(world.coordinator.state_name(), "InSync");
+        prop_assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
         prop_assert_eq!(world.coordinator.generation(), Generation(0));
         prop_assert_eq!(&world.current(0).0, &first);
         prop_assert_eq!(world.starts[&first], 1);
@@ -274,7 +274,7 @@ proptest! {
             prop_assert_eq!(world.current(index).1.phase, Phase::Running);
         }
         prop_assert!(world.observed.durable.worker_restarts.is_empty());
-        prop_assert!(world.observed.durable.counter <= run.injected);
+        prop_assert!(world.observed.durable.counted_restarts <= run.injected);
     }
 
     #[test]
@@ -296,7 +296,7 @@ proptest! {
         run.heal();
         let world = &run.world;
         prop_assert_eq!(world.coordinator.generation(), Generation(0));
-        prop_assert_eq!(world.observed.durable.counter, 0);
+        prop_assert_eq!(world.observed.durable.counted_restarts, 0);
         prop_assert!(world.observed.durable.worker_restarts.is_empty());
         for (incarnation, count) in &world.starts {
             let index = world.observed.reports[incarnation].identity.index;
@@ -347,5 +347,5 @@ fn a_worker_out_of_sight_in_a_newer_pod_than_the_condemned_one_is_seen_again() {
         run.apply(event);
     }
     run.heal();
-    assert_eq!(run.world.coordinator.state_name(), "InSync");
+    assert_eq!(run.world.coordinator.phase(), GroupPhase::InSync);
 }

@@ -2,7 +2,7 @@
 
 use super::world::{World, id};
 use crate::restart::{
-    Announcement, DurablePhase, Exit, Generation, Phase, Reason, RestartLevel, Scope, UnixNanos,
+    Announcement, DurablePhase, Exit, Generation, GroupPhase, Phase, Reason, RestartLevel, Scope, UnixNanos,
 };
 
 #[test]
@@ -31,9 +31,9 @@ fn one_failure_restarts_all_once_with_two_writes() {
     let writes = world.writes;
     world.fail(2);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.coordinator.generation(), Generation(1));
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     assert_eq!(world.observed.durable.released, Generation(1));
     assert_eq!(world.writes - writes, 2);
     assert!(
@@ -68,7 +68,7 @@ fn a_collapse_of_all_workers_costs_one_restart() {
         world.step();
     }
     world.settle();
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     assert_eq!(world.coordinator.generation(), Generation(1));
 }
 
@@ -81,7 +81,7 @@ fn nothing_is_released_before_the_write_is_confirmed() {
     assert!(!first.desired.unwrap().release);
     world.obey();
     let parked = world.step();
-    assert_eq!(world.coordinator.state_name(), "Parked");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Parked);
     assert!(!parked.desired.unwrap().release);
     world.confirm_write(parked.status.unwrap());
     assert!(world.step().desired.unwrap().release);
@@ -94,12 +94,12 @@ fn a_failure_during_the_release_is_another_restart() {
     world.step();
     world.obey();
     world.step();
-    assert_eq!(world.coordinator.state_name(), "Releasing");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Releasing);
     world.obey();
     world.fail(1);
     world.settle();
     assert_eq!(world.coordinator.generation(), Generation(2));
-    assert_eq!(world.observed.durable.counter, 2);
+    assert_eq!(world.observed.durable.counted_restarts, 2);
 }
 
 #[test]
@@ -117,10 +117,10 @@ fn a_lost_pod_stops_the_others_and_its_replacement_joins() {
     let mut world = World::running(3, 3);
     world.lose_pod(1);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
     let replacement = world.pod(1);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.starts[&replacement], 1);
     assert_eq!(world.coordinator.generation(), Generation(1));
 }
@@ -137,9 +137,9 @@ fn a_container_that_is_restarted_under_its_worker_is_a_failure() {
     );
     let fresh = world.container(0);
     world.settle();
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     assert_eq!(world.starts[&fresh], 1);
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
 }
 
 #[test]
@@ -157,8 +157,11 @@ fn that_the_exit_of_a_lost_container_becomes_known_is_no_second_failure() {
         let known = Phase::Lost(Exit { code: 42, signal: 0 });
         world.report(&old, 0, known, report.generation);
         world.settle();
-        assert_eq!((world.restarts(), world.observed.durable.counter), (1, 1));
-        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert_eq!(
+            (world.restarts(), world.observed.durable.counted_restarts),
+            (1, 1)
+        );
+        assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     }
 }
 
@@ -169,8 +172,8 @@ fn max_restarts_is_never_exceeded() {
     world.settle();
     world.fail(0);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Failed");
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     assert!(matches!(
         world.announcements.last(),
         Some(Announcement::Exhausted { .. })
@@ -192,9 +195,9 @@ fn suspending_and_resuming_is_a_new_generation_that_is_not_counted() {
         world.pod(index);
     }
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
-    assert_eq!(world.observed.durable.counter, 0);
+    assert_eq!(world.observed.durable.counted_restarts, 0);
     assert_eq!(world.restarts(), 0);
 }
 
@@ -220,9 +223,12 @@ fn no_worker_starts_beside_one_whose_gang_is_not_bound_again() {
         assert!(!desired.release, "{changes_leader}: {desired:?}");
 
         world.settle();
-        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
         assert_eq!(world.observed.reports[&first].phase, Phase::Running);
-        assert_eq!((world.recreations, world.observed.durable.counter), (0, 0));
+        assert_eq!(
+            (world.recreations, world.observed.durable.counted_restarts),
+            (0, 0)
+        );
     }
 }
 
@@ -239,7 +245,7 @@ fn two_live_pods_of_one_worker_release_neither() {
     };
     world.observed.workers.get_mut(&id(1)).unwrap().pods.push(other);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
 }
 
 #[test]
@@ -260,7 +266,7 @@ fn a_restart_that_is_asked_for_is_done_once_and_not_counted() {
     world.observed.manual_request = Some("now".to_owned());
     world.settle();
     assert_eq!(world.coordinator.generation(), Generation(1));
-    assert_eq!(world.observed.durable.counter, 0);
+    assert_eq!(world.observed.durable.counted_restarts, 0);
     assert_eq!(world.observed.durable.handled_request.as_deref(), Some("now"));
     assert!(world.starts.values().all(|starts| *starts == 2));
     let Some(Announcement::Restarted { cause, .. }) = world.announcements.last() else {
@@ -293,7 +299,7 @@ fn a_request_made_while_workers_restart_or_before_they_start_is_fulfilled_by_tha
     world.observed.manual_request = Some("meanwhile".to_owned());
     world.settle();
     assert_eq!(world.coordinator.generation(), Generation(1));
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     assert_eq!(
         world.observed.durable.handled_request.as_deref(),
         Some("meanwhile")
@@ -313,8 +319,11 @@ fn workers_that_had_not_started_when_the_jobset_was_suspended_start_when_it_is_r
     }
     world.observed.suspended = false;
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
-    assert_eq!((world.recreations, world.observed.durable.counter), (0, 0));
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
+    assert_eq!(
+        (world.recreations, world.observed.durable.counted_restarts),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -326,7 +335,7 @@ fn a_restart_ends_with_those_that_took_part_although_a_stage_has_never_started()
     world.settle();
     world.fail(0);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     let durable = &world.observed.durable;
     assert_eq!(
         (durable.phase, durable.released),
@@ -340,6 +349,6 @@ fn a_restart_ends_with_those_that_took_part_although_a_stage_has_never_started()
     world.pod(2);
     world.settle();
     assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     assert_eq!(world.coordinator.generation(), Generation(1));
 }

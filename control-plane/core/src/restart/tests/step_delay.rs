@@ -2,7 +2,7 @@
 //! looks.
 
 use super::world::World;
-use crate::restart::{Exit, Generation, Heartbeat, Phase, StepDelay};
+use crate::restart::{Exit, Generation, GroupPhase, Heartbeat, Phase, StepDelay};
 
 /// The group after a failure, with a durable restart: all workers must stop.
 fn stopping(workers: u32) -> World {
@@ -10,7 +10,7 @@ fn stopping(workers: u32) -> World {
     world.fail(0);
     world.step();
     world.step();
-    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
     world
 }
 
@@ -34,7 +34,7 @@ fn only_the_last_worker_to_stop_and_to_start_calls_for_a_step() {
         }
     }
     let mut delay = world.step().step_delay.unwrap();
-    assert_eq!(world.coordinator.state_name(), "Releasing");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Releasing);
     for index in 0..4 {
         for phase in [Phase::Starting, Phase::Running] {
             let is_last = index == 3 && phase == Phase::Running;
@@ -43,7 +43,7 @@ fn only_the_last_worker_to_stop_and_to_start_calls_for_a_step() {
         }
     }
     assert_eq!(world.step().step_delay, None);
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
 }
 
 #[test]

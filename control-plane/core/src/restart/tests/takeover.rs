@@ -1,7 +1,7 @@
 //! A new leader restarts no healthy worker, and finishes a restart that was begun.
 
 use super::world::{World, id};
-use crate::restart::{Durable, DurablePhase, Epoch, Generation, Phase};
+use crate::restart::{Durable, DurablePhase, Epoch, Generation, GroupPhase, Phase};
 
 #[test]
 fn a_new_leader_of_a_healthy_group_changes_and_writes_nothing() {
@@ -9,7 +9,7 @@ fn a_new_leader_of_a_healthy_group_changes_and_writes_nothing() {
     let (writes, starts) = (world.writes, world.starts.clone());
     world.new_leader(2);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!((world.writes, world.starts), (writes, starts));
 }
 
@@ -19,10 +19,10 @@ fn it_waits_for_the_daemons_of_the_group() {
     world.observed.heard_nodes.remove("node-1");
     world.new_leader(2);
     assert!(world.step().desired.is_none());
-    assert_eq!(world.coordinator.state_name(), "Recovering");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Recovering);
     world.observed.heard_nodes.insert("node-1".into());
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn it_waits_for_the_agents_of_a_daemon_that_has_just_started() {
     assert!(world.step().desired.is_none());
     world.observed.reports = reports;
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.coordinator.generation(), Generation(0));
 }
 
@@ -49,7 +49,7 @@ fn but_not_for_ever() {
     world.step();
     world.tick(15_000);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.restarts(), 0);
 }
 
@@ -60,7 +60,7 @@ fn a_failure_meanwhile_is_found_and_counted_once() {
     world.new_leader(2);
     world.settle();
     assert_eq!(world.coordinator.generation(), Generation(1));
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -75,8 +75,8 @@ fn a_replaced_worker_that_waits_at_the_generation_that_all_have_run_is_found() {
     world.new_leader(2);
     world.settle();
     assert_eq!(world.coordinator.generation(), Generation(2));
-    assert_eq!(world.coordinator.state_name(), "InSync");
-    assert_eq!(world.observed.durable.counter, 2);
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
+    assert_eq!(world.observed.durable.counted_restarts, 2);
     let starts: Vec<u32> = (0..4)
         .map(|index| world.starts[&world.current(index).0])
         .collect();
@@ -87,9 +87,9 @@ fn a_replaced_worker_that_waits_at_the_generation_that_all_have_run_is_found() {
 fn a_worker_that_was_out_of_sight_since_its_release_is_released_by_the_next_leader() {
     let mut world = World::running(4, 3);
     world.fail(0);
-    while world.coordinator.state_name() != "Releasing" {
+    while world.coordinator.phase() != GroupPhase::Releasing {
         world.step();
-        if world.coordinator.state_name() != "Releasing" {
+        if world.coordinator.phase() != GroupPhase::Releasing {
             world.obey();
         }
     }
@@ -97,14 +97,14 @@ fn a_worker_that_was_out_of_sight_since_its_release_is_released_by_the_next_lead
     let (incarnation, parked) = world.current(1);
     world.set_phase(1, Phase::Unlinked);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.observed.durable.phase, DurablePhase::InSync);
     world.new_leader(2);
     world.report(&incarnation, 1, parked.phase, parked.generation);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.coordinator.generation(), Generation(1));
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     let starts: Vec<u32> = (0..4)
         .map(|index| world.starts[&world.current(index).0])
         .collect();
@@ -120,7 +120,7 @@ fn a_replaced_worker_of_a_started_stage_is_found() {
     world.new_leader(2);
     world.settle();
     assert_eq!(world.coordinator.generation(), Generation(1));
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
 }
 
 #[test]
@@ -129,13 +129,13 @@ fn a_worker_lost_meanwhile_and_not_yet_replaced_is_found() {
     world.lose_pod(1);
     world.new_leader(2);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Recovering");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Recovering);
     world.tick(15_000);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
     world.pod(1);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
 }
 
 #[test]
@@ -155,9 +155,9 @@ fn a_takeover_at_any_step_of_a_restart_ends_in_the_same_state() {
             }
             world.confirm = true;
             world.settle();
-            assert_eq!(world.coordinator.state_name(), "InSync", "takeover at {at}");
+            assert_eq!(world.coordinator.phase(), GroupPhase::InSync, "takeover at {at}");
             assert_eq!(world.coordinator.generation(), Generation(1), "takeover at {at}");
-            assert_eq!(world.observed.durable.counter, 1, "takeover at {at}");
+            assert_eq!(world.observed.durable.counted_restarts, 1, "takeover at {at}");
             assert!(
                 world.phases().iter().all(|phase| *phase == Phase::Running),
                 "takeover at {at}"
@@ -185,7 +185,7 @@ fn a_barrier_opens_under_the_epoch_of_the_leader_that_opens_it() {
         world.step();
         world.obey();
     }
-    assert_eq!(world.coordinator.state_name(), "Parked");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Parked);
     assert!(
         world.starts.values().all(|starts| *starts == 1),
         "{:?}",
@@ -238,7 +238,7 @@ fn the_last_write_of_a_former_leader_goes_through_the_barrier() {
     world.settle();
     let mut late = world.observed.durable.clone();
     late.generation = Generation(1);
-    late.counter = 1;
+    late.counted_restarts = 1;
     late.phase = DurablePhase::Stopping;
     world.confirm_write(late);
     world.step();
@@ -247,7 +247,7 @@ fn the_last_write_of_a_former_leader_goes_through_the_barrier() {
         "no worker starts before all have stopped"
     );
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert!(world.starts.values().all(|starts| *starts == 2));
     assert_eq!(world.recreations, 0);
 }
@@ -260,11 +260,11 @@ fn a_container_that_ended_meanwhile_is_found_before_the_next_one_comes() {
     world.report(&incarnation, 1, Phase::Lost(killed), report.generation);
     world.new_leader(2);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
     world.container(1);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -277,16 +277,16 @@ fn jobs_that_are_recreated_at_the_generation_of_a_suspension_are_counted() {
     // The reconciler was faster and handled a failed Job.
     let made_anew = Durable {
         generation: Generation(1),
-        counter: 1,
+        counted_restarts: 1,
         phase: DurablePhase::Recreating,
         ..world.observed.durable.clone()
     };
     world.observed.durable = made_anew;
     world.confirm = true;
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Suspended");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Suspended);
     let durable = &world.observed.durable;
-    assert_eq!((durable.generation, durable.counter), (Generation(1), 1));
+    assert_eq!((durable.generation, durable.counted_restarts), (Generation(1), 1));
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn an_index_that_has_failed_for_good_is_no_loss_to_it() {
     world.new_leader(2);
     world.tick(20_000);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!((world.restarts(), &world.starts), (0, &starts));
 }
 
@@ -318,16 +318,21 @@ fn a_restart_that_it_finds_under_way_ends_with_those_that_took_part() {
         let durable = world.observed.durable.clone();
         world.new_leader(2);
         world.settle();
-        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
         let after = &world.observed.durable;
         assert_eq!(
-            (after.phase, after.generation, after.released, after.counter),
+            (
+                after.phase,
+                after.generation,
+                after.released,
+                after.counted_restarts
+            ),
             (DurablePhase::InSync, Generation(1), Generation(1), 1),
             "taken over at {takes_over_at}, with {durable:?}"
         );
         world.pod(2);
         world.settle();
         assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
-        assert_eq!(world.observed.durable.counter, 1);
+        assert_eq!(world.observed.durable.counted_restarts, 1);
     }
 }

@@ -1,7 +1,7 @@
 //! Workers that all lack their agents: no daemon reports them until one ends.
 
 use super::world::{World, id};
-use crate::restart::{Exit, Generation, Incarnation, Phase, PodFact, Scope, Worker};
+use crate::restart::{Exit, Generation, GroupPhase, Incarnation, Phase, PodFact, Scope, Worker};
 
 /// Two workers that run without their agents, and their containers.
 fn without_agents() -> (World, Vec<Incarnation>) {
@@ -10,7 +10,7 @@ fn without_agents() -> (World, Vec<Incarnation>) {
     let containers = vec![world.pod(0), world.pod(1)];
     world.observed.reports.clear();
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     (world, containers)
 }
 
@@ -42,9 +42,9 @@ fn one_that_fails_restarts_its_group_once() {
     let (mut world, containers) = without_agents();
     ends(&mut world, 0, &containers[0], 1, Some(0));
     world.step();
-    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
     come_again(&mut world);
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.coordinator.generation(), Generation(1));
     assert_eq!(
         (world.current(0).1.phase, world.current(1).1.phase),
@@ -54,7 +54,10 @@ fn one_that_fails_restarts_its_group_once() {
     world.new_leader(2);
     world.tick(20_000);
     world.settle();
-    assert_eq!((world.restarts(), world.observed.durable.counter), (1, 1));
+    assert_eq!(
+        (world.restarts(), world.observed.durable.counted_restarts),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -65,7 +68,7 @@ fn the_next_container_does_not_hide_that() {
         let next = world.container(0);
         world.report(&next, 0, phase, Generation(0));
         world.step();
-        assert_eq!(world.coordinator.state_name(), "Stopping", "{phase:?}");
+        assert_eq!(world.coordinator.phase(), GroupPhase::Stopping, "{phase:?}");
     }
     // A clock may be set back, so that a later container seems to end earlier.
     let (mut world, containers) = without_agents();
@@ -73,7 +76,7 @@ fn the_next_container_does_not_hide_that() {
     let next = world.container(0);
     ends(&mut world, 0, &next, 1, None);
     world.step();
-    assert_eq!(world.coordinator.state_name(), "Stopping");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Stopping);
 }
 
 #[test]
@@ -126,8 +129,11 @@ fn pods_that_a_suspension_has_ended_have_not_failed() {
     world.observed.suspended = false;
     world.settle();
     come_again_in_other_pods(&mut world);
-    assert_eq!(world.coordinator.state_name(), "InSync");
-    assert_eq!((world.restarts(), world.observed.durable.counter), (0, 0));
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
+    assert_eq!(
+        (world.restarts(), world.observed.durable.counted_restarts),
+        (0, 0)
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use lockstep_api::WorkerRestartRequest;
 
 use super::world::{World, id};
 use crate::restart::{
-    Durable, Effect, Exit, Fate, Generation, Phase, Preview, Reason, RestartLevel, Scope, Unmoved,
+    Durable, Effect, Exit, Fate, Generation, GroupPhase, Phase, Preview, Reason, RestartLevel, Scope, Unmoved,
 };
 
 /// Workers 0 and 1 belong to the synchronous part; the others have worker restarts.
@@ -67,7 +67,7 @@ fn exactly_those_named_are_restarted_and_it_counts_for_nothing() {
         let restarted = expected.iter().filter(|generation| **generation > 0).count();
         assert_eq!((starts(&world) - before) as usize, restarted, "{text}");
         let durable = &world.observed.durable;
-        assert_eq!((durable.counter, durable.generation), (0, Generation(0)));
+        assert_eq!((durable.counted_restarts, durable.generation), (0, Generation(0)));
         assert_eq!(durable.handled_worker_restart.as_deref(), Some(text));
         assert!(durable.worker_restarts.is_empty());
         assert_eq!(world.restarts(), restarted, "{text}");
@@ -150,7 +150,7 @@ fn a_takeover_at_any_step_restarts_each_of_them_once() {
             assert_eq!(generations(&world), [0, 0, 1, 2, 3], "takeover at {at}");
             assert!(all_run(&world), "takeover at {at}");
             assert_eq!(starts(&world) - before, 3, "takeover at {at}");
-            assert_eq!(world.observed.durable.counter, 0);
+            assert_eq!(world.observed.durable.counted_restarts, 0);
         }
     }
 }
@@ -166,7 +166,7 @@ fn what_a_former_leader_wrote_at_the_same_numbers_does_not_lose_the_request() {
     // It has restarted a failed worker, and never heard of the request.
     let mut late = world.observed.durable.clone();
     late.latest = Generation(1);
-    late.counter = 1;
+    late.counted_restarts = 1;
     late.worker_restarts.insert(id(3), Generation(1));
     world.confirm_write(late);
     world.confirm = true;
@@ -177,7 +177,7 @@ fn what_a_former_leader_wrote_at_the_same_numbers_does_not_lose_the_request() {
     seen.sort_unstable();
     assert_eq!((seen[0], seen[1]), (0, 0));
     assert!(seen[2..].iter().all(|generation| *generation > 0), "{seen:?}");
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     assert_eq!(
         world.observed.durable.handled_worker_restart.as_deref(),
         Some("replicatedJob/ps t")
@@ -210,7 +210,7 @@ fn a_worker_that_fails_in_it_is_a_failure_like_any_other() {
     world.fail(2);
     world.settle();
     assert_eq!(generations(&world), [0, 0, 2, 0]);
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn a_group_that_has_failed_or_is_suspended_restarts_no_worker() {
     world.observed.policy.max_restarts = 0;
     world.fail(0);
     world.step();
-    assert_eq!(world.coordinator.state_name(), "Failed");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
     ask(&mut world, "worker/js-workers-0/2 t");
     world.settle();
     assert_eq!(world.current(2).1.generation, Generation(0));

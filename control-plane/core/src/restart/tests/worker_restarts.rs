@@ -5,8 +5,8 @@ mod takeover;
 
 use super::world::{World, id};
 use crate::restart::{
-    Announcement, Durable, EscalateAfter, Exit, Generation, Heartbeat, Phase, Reason, RestartLevel, Scope,
-    TerminalAction, TerminalRule,
+    Announcement, Durable, EscalateAfter, Exit, Generation, GroupPhase, Heartbeat, Phase, Reason,
+    RestartLevel, Scope, TerminalAction, TerminalRule,
 };
 
 /// All workers have worker restarts, except the first `head`.
@@ -58,7 +58,7 @@ fn pods_without_a_node_do_not_delay_those_with_one() {
     }
     world.settle();
     assert!(all_run(&world));
-    assert_eq!(world.observed.durable.counter, 261, "each counts once");
+    assert_eq!(world.observed.durable.counted_restarts, 261, "each counts once");
 }
 
 #[test]
@@ -82,14 +82,14 @@ fn nor_do_pods_that_lose_their_node_once_their_restart_has_begun() {
         world.pod(index);
     }
     world.settle();
-    assert!(all_run(&world), "{}", world.coordinator.state_name());
+    assert!(all_run(&world), "{}", world.coordinator.phase());
     assert!(world.observed.durable.worker_restarts.is_empty());
-    assert_eq!(world.observed.durable.counter, 257, "each counts once");
+    assert_eq!(world.observed.durable.counted_restarts, 257, "each counts once");
     // A later failure counts by itself.
     world.tick(600_000);
     world.fail(256);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Failed");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn one_failure_restarts_one_worker_with_two_writes() {
     let writes = world.writes;
     world.fail(2);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.coordinator.generation(), Generation(0));
     assert_eq!(generations(&world), [0, 0, 1, 0]);
     assert!(all_run(&world));
@@ -106,7 +106,11 @@ fn one_failure_restarts_one_worker_with_two_writes() {
     assert_eq!(world.writes - writes, 2);
     let durable = &world.observed.durable;
     assert_eq!(
-        (durable.counter, durable.latest, durable.worker_restarts.len()),
+        (
+            durable.counted_restarts,
+            durable.latest,
+            durable.worker_restarts.len()
+        ),
         (1, Generation(1), 0)
     );
     let Some(Announcement::Restarted {
@@ -171,7 +175,7 @@ fn an_ended_container_is_held_until_the_next_one_reports() {
     assert_eq!(told(&mut world), [(next, Generation(1), true)]);
     world.settle();
     assert!(all_run(&world));
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -181,7 +185,7 @@ fn several_are_restarted_at_a_time_and_each_counts() {
         world.fail(index);
     }
     world.settle();
-    assert_eq!(world.observed.durable.counter, 3);
+    assert_eq!(world.observed.durable.counted_restarts, 3);
     assert!(all_run(&world));
     let mut seen = generations(&world);
     seen.sort_unstable();
@@ -199,8 +203,8 @@ fn at_most_as_many_as_allowed() {
     }
     world.fail(1);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "Failed");
-    assert_eq!(world.observed.durable.counter, 2);
+    assert_eq!(world.coordinator.phase(), GroupPhase::Failed);
+    assert_eq!(world.observed.durable.counted_restarts, 2);
 }
 
 #[test]
@@ -214,7 +218,7 @@ fn a_worker_of_group_scope_takes_all_with_it() {
     assert_eq!(world.coordinator.generation(), Generation(2));
     assert_eq!(generations(&world), [2, 2, 2]);
     assert!(all_run(&world));
-    assert_eq!(world.observed.durable.counter, 2);
+    assert_eq!(world.observed.durable.counted_restarts, 2);
     assert_eq!(world.observed.durable.latest, Generation(0));
     assert_eq!(starts(&world).iter().sum::<u32>(), 3 + 1 + 3);
 }
@@ -230,9 +234,9 @@ fn a_restart_of_the_group_absorbs_one_that_is_under_way() {
         world.step();
         world.confirm = true;
         world.settle();
-        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
         assert_eq!(generations(&world), [2, 2, 2]);
-        assert_eq!(world.observed.durable.counter, 2);
+        assert_eq!(world.observed.durable.counted_restarts, 2);
         assert!(world.observed.durable.worker_restarts.is_empty());
         assert_eq!(starts(&world).iter().sum::<u32>(), 3 + 3);
     }
@@ -244,12 +248,12 @@ fn a_lost_pod_is_replaced_without_a_barrier() {
     world.lose_pod(1);
     world.settle();
     assert!(world.replace);
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     world.pod(1);
     world.settle();
     assert!(all_run(&world));
     assert_eq!(generations(&world), [0, 1, 0]);
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     let Some(Announcement::Restarted { timeline, level, .. }) = world.announcements.last() else {
         panic!("{:?}", world.announcements)
     };
@@ -269,7 +273,7 @@ fn a_container_that_is_lost_before_its_order_is_the_same_failure() {
     world.container(1);
     world.settle();
     assert!(all_run(&world));
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     assert_eq!(generations(&world), [0, 1, 0]);
 }
 
@@ -290,7 +294,7 @@ fn a_worker_that_fails_at_once_is_another_failure_and_waits_for_its_own_back_off
     world.tick(1_000);
     world.settle();
     assert!(all_run(&world));
-    assert_eq!(world.observed.durable.counter, 4);
+    assert_eq!(world.observed.durable.counted_restarts, 4);
 }
 
 #[test]
@@ -300,7 +304,7 @@ fn a_hung_worker_has_a_worker_restart() {
     world.settle();
     assert!(all_run(&world));
     assert_eq!(generations(&world), [0, 0, 1]);
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -309,7 +313,7 @@ fn completed_work_does_not_stand_in_its_way() {
     world.set_phase(2, Phase::Done);
     world.fail(1);
     world.settle();
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_eq!(world.current(1).1.generation, Generation(1));
     assert_eq!(world.recreations, 0);
 }
@@ -334,7 +338,7 @@ fn a_worker_that_does_not_start_in_time_is_moved_and_no_other_is_touched() {
     world.settle();
     assert!(all_run(&world));
     assert_eq!((world.current(0).0, world.current(2).0), before);
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     assert_eq!(world.recreations, 0);
 }
 
@@ -348,7 +352,7 @@ fn if_its_pod_must_stay_all_jobs_are_recreated_instead() {
     // Its agent hears nothing.
     world.tick(60_000);
     world.step();
-    assert_eq!(world.coordinator.state_name(), "Recreating");
+    assert_eq!(world.coordinator.phase(), GroupPhase::Recreating);
     assert!(matches!(
         world.announcements.last(),
         Some(Announcement::Recreating { cause, .. }) if cause.reason == Reason::TimedOut
@@ -370,7 +374,7 @@ fn a_worker_that_comes_up_in_a_pod_that_goes_has_failed_once() {
     world.tend_pods();
     world.settle();
     assert!(all_run(&world));
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -395,7 +399,7 @@ fn a_worker_out_of_sight_is_waited_for() {
     world.report(&incarnation, 1, report.phase, report.generation);
     world.settle();
     assert!(all_run(&world));
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -416,7 +420,7 @@ fn a_worker_that_fails_too_often_is_moved_in_the_restart_that_counts_once() {
     world.settle();
     assert!(all_run(&world));
     assert_ne!(world.current(1).0.pod_uid, before.pod_uid);
-    assert_eq!(world.observed.durable.counter, 2);
+    assert_eq!(world.observed.durable.counted_restarts, 2);
 }
 
 #[test]
@@ -432,7 +436,7 @@ fn a_node_daemon_that_does_not_know_of_it_makes_it_a_restart_of_all_that_counts_
     world.settle();
     assert!(all_run(&world));
     assert_eq!(generations(&world), [2, 2, 2]);
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -448,7 +452,7 @@ fn a_code_that_fails_the_job_restarts_no_worker() {
     world.set_phase(1, Phase::Exited(Exit { code: 42, signal: 0 }));
     world.settle();
     assert_eq!(world.restarts(), 0);
-    assert_eq!(world.observed.durable.counter, 0);
+    assert_eq!(world.observed.durable.counted_restarts, 0);
 }
 
 #[test]
@@ -459,7 +463,7 @@ fn a_request_restarts_all_and_takes_the_next_number() {
     world.observed.manual_request = Some("now".to_owned());
     world.settle();
     assert_eq!(generations(&world), [2, 2, 2]);
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -477,10 +481,10 @@ fn while_the_jobs_are_being_recreated_a_failing_worker_does_not_wait_for_the_las
     world.fail(1);
     world.settle();
     assert_eq!(world.current(1).1.phase, Phase::Running);
-    assert_eq!(world.observed.durable.counter, 2);
+    assert_eq!(world.observed.durable.counted_restarts, 2);
     world.pod(2);
     world.settle();
     assert!(all_run(&world));
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
     assert_ne!(world.observed.durable, Durable::default());
 }

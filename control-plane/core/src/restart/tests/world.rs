@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::restart::{
-    Announcement, Condemned, Coordinator, Desired, Durable, DurablePhase, Epoch, Exit, Generation, Heartbeat,
-    Identity, Incarnation, Observed, Output, Phase, PodFact, Report, UnixNanos, Worker, WorkerRestart,
+    Announcement, Condemned, Coordinator, Desired, Durable, DurablePhase, Epoch, Exit, Generation,
+    GroupPhase, Heartbeat, Identity, Incarnation, Observed, Output, Phase, PodFact, Report, UnixNanos,
+    Worker, WorkerRestart,
 };
 
 pub(super) struct World {
@@ -44,7 +45,7 @@ impl World {
             world.pod(index);
         }
         world.settle();
-        assert_eq!(world.coordinator.state_name(), "InSync");
+        assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
         assert!(
             world.phases().iter().all(|phase| *phase == Phase::Running),
             "{:?}",
@@ -140,7 +141,7 @@ impl World {
             pod_name: incarnation.pod_uid.clone(),
             phase,
             generation,
-            counter: 0,
+            counted_restarts: 0,
             since: self.now,
             heartbeat: Heartbeat::Well,
             released_at: None,
@@ -304,7 +305,7 @@ impl World {
                 return;
             }
         }
-        panic!("the group does not settle: {}", self.coordinator.state_name());
+        panic!("the group does not settle: {}", self.coordinator.phase());
     }
 
     /// The control plane deletes the pods that must go, and replaces missing ones if it may.

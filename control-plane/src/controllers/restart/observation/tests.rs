@@ -302,10 +302,10 @@ fn a_made_up_generation_has_no_effect() {
     let link = registry.claim("u");
     let session = connect(&registry, "n1");
     let mut observation = look(&link, &bound);
-    let mut says = |generation: u64, counter: u64| {
+    let mut says = |generation: u64, counted_restarts: u64| {
         let state = pb::WorkerState {
             generation,
-            counter,
+            counted_restarts,
             ..worker("p1", pb::Phase::Parked, 9)
         };
         registry.report("n1", session, vec![state]);

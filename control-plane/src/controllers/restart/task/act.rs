@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockstep_core::restart::{Announcement, Desired, Observed, Output, UnixNanos};
+use lockstep_core::restart::{Announcement, Desired, GroupPhase, Observed, Output, UnixNanos};
 
 use super::Task;
 use crate::controllers::restart::blocked_condition;
@@ -37,9 +37,9 @@ impl Task {
         let (view, observed) = (observation.view(), observation.observed());
         let now = self.context.clock.now();
         let mut out = pace::offload_if_slow(self.full_step.took, || self.coordinator.step(observed, now));
-        if self.state != self.coordinator.state_name() {
-            self.state = self.coordinator.state_name();
-            tracing::info!(state = self.state, generation = %self.coordinator.generation(), "group state");
+        let phase = self.coordinator.phase();
+        if self.phase.replace(phase) != Some(phase) {
+            tracing::info!(%phase, generation = %self.coordinator.generation(), "group phase");
         }
         if let Some(desired) = out.desired.take() {
             self.publish(view, desired);
@@ -96,8 +96,9 @@ impl Task {
         };
         let is_up_to_date = self.status_writer.want(&self.jobset, change);
         // The annotation must not delay a restart.
-        if is_up_to_date && self.state == "InSync" {
-            self.restart_count.show(&self.jobset, observed.durable.counter);
+        if is_up_to_date && self.phase == Some(GroupPhase::InSync) {
+            self.restart_count
+                .show(&self.jobset, observed.durable.counted_restarts);
         }
     }
 
@@ -134,10 +135,10 @@ impl Task {
             self.post.show(Snapshot {
                 jobset: Arc::clone(&self.jobset),
                 observed: Arc::clone(observed),
-                state: self.state,
+                phase: self.coordinator.phase(),
                 generation,
                 released: self.coordinator.released(),
-                restarts: self.coordinator.restarts(),
+                restarts: self.coordinator.counted_restarts(),
                 cause: self.coordinator.cause().cloned(),
                 level: self.coordinator.level(),
             });

@@ -8,8 +8,8 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use lockstep_core::restart::{
-    Announcement, Cause, Generation, Observed, Reason, RestartLevel, Scope, StandbyReport, Standbys, Starts,
-    Timeline, UnixNanos,
+    Announcement, Cause, Generation, GroupPhase, Observed, Reason, RestartLevel, Scope, StandbyReport,
+    Standbys, Starts, Timeline, UnixNanos,
 };
 use serde_json::{Value, json};
 
@@ -165,7 +165,7 @@ async fn of_too_many_groups_those_in_trouble_are_shown() {
             let post = served.board.post("ours", name, UnixNanos(1));
             let mut state = running("ours", name, 1);
             if name.ends_with("0519") {
-                state.state = "Stopping";
+                state.phase = GroupPhase::Stopping;
             }
             post.show(state);
             post

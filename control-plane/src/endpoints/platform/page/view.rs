@@ -164,7 +164,7 @@ fn groups(board: &Board, search: &str) -> Content {
     }
     let count = found.len();
     if count > ROWS {
-        found.sort_by_key(|(_, state)| state.state == "InSync");
+        found.sort_by_key(|(_, state)| state.phase == GroupPhase::InSync);
         found.truncate(ROWS);
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
     }
@@ -188,7 +188,7 @@ fn summary(group: pb::Group, state: &Snapshot) -> Summary {
             pb::Kind::Plain => "Plain",
             pb::Kind::Supervised | pb::Kind::Unspecified => "Supervised",
         },
-        phase: state.state,
+        phase: state.phase.as_str(),
         namespace: group.namespace,
         name: group.name,
         uid: group.uid,

@@ -203,7 +203,7 @@ impl World {
             job: of_job,
             job_uid: job.metadata.uid.clone().unwrap_or_default(),
             index,
-            recreation: label(labels::RESTART_ATTEMPT)
+            restart_attempt: label(labels::RESTART_ATTEMPT)
                 .and_then(|text| text.parse().ok())
                 .unwrap_or(0),
             gated,

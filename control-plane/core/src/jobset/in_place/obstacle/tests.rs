@@ -6,7 +6,7 @@ fn pod(job: &str, recreation: i32, obstacle: Option<Obstacle>) -> PodSummary {
         job: Some(job.to_owned()),
         job_uid: Some("job".to_owned()),
         index: Some(0),
-        recreation: Some(recreation),
+        restart_attempt: Some(recreation),
         obstacle,
         ..PodSummary::default()
     }

@@ -11,7 +11,7 @@ use super::super::super::{
 };
 use super::super::Coordinator;
 use super::super::answer::Answer;
-use super::super::climb::{Climb, Recreated};
+use super::super::climb::{LatestRestart, Recreated};
 use super::super::step::Step;
 use super::under_way::{Begun, UnderWay};
 
@@ -29,7 +29,7 @@ impl Coordinator {
             };
             let lost_scope =
                 restart.is_requested() && !restart.is_durable() && slot.worker.scope == Scope::Group;
-            if !slot.counts() || lost_scope {
+            if !slot.takes_part() || lost_scope {
                 return false;
             }
             if let Some((incarnation, report)) = slot.current.filter(|(_, report)| restart.is_reached(report))
@@ -66,7 +66,7 @@ impl Coordinator {
         });
         self.worker_restarts.under_way = under_way;
         self.worker_restarts
-            .climbs
+            .latest_restarts
             .retain(|identity, _| view.slots.contains_key(identity));
         self.worker_restarts.make_room(view);
     }
@@ -138,7 +138,8 @@ impl Coordinator {
         };
         let mut restart = UnderWay::new(generation);
         restart.begun = Some(begun);
-        self.worker_restarts.set_climb(&identity, Climb::in_place());
+        self.worker_restarts
+            .set_latest_restart(&identity, LatestRestart::in_place());
         self.worker_restarts.under_way.insert(identity, restart);
     }
 
@@ -177,8 +178,8 @@ impl Coordinator {
                 if backoff.is_over(now) {
                     backoff.released(now);
                     restart.release(now);
-                    let climb = self.worker_restarts.climbs.entry(identity.clone());
-                    climb.or_insert_with(Climb::in_place).runs(now);
+                    let latest = self.worker_restarts.latest_restarts.entry(identity.clone());
+                    latest.or_insert_with(LatestRestart::in_place).note_running(now);
                     restart.deadline = Some(deadline);
                     self.released_in.insert(identity.clone(), incarnation.clone());
                     self.newcomers.insert(identity.clone());

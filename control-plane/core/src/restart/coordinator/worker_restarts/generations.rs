@@ -74,7 +74,7 @@ impl Coordinator {
         self.worker_restarts.latest = self.worker_restarts.latest.max(durable.latest);
         if foreign {
             let more = u32::try_from(self.worker_restarts.not_durable(durable)).unwrap_or(u32::MAX);
-            self.counter = durable.counter.saturating_add(more);
+            self.counted_restarts = durable.counted_restarts.saturating_add(more);
             // What this leader has begun for a request may be decided again.
             self.handled_worker_restart
                 .clone_from(&durable.handled_worker_restart);

@@ -32,7 +32,7 @@ impl WorkerRestarts {
                     restart.is_reached(report)
                         && matches!(report.phase, Phase::Starting | Phase::Running | Phase::Exited(_))
                 });
-                slot.counts() && slot.worker.scope == Scope::Worker && !has_run
+                slot.takes_part() && slot.worker.scope == Scope::Worker && !has_run
             })
         });
         let is_absent = |identity: &&Identity| {

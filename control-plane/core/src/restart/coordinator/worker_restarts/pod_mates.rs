@@ -23,7 +23,7 @@ impl Coordinator {
             let of_it = self.worker_restarts.under_way.get(&condemned.identity);
             let goes_on = of_it.is_some_and(|restart| restart.moves > 1);
             for (identity, slot) in step.view.slots.of_pod(&condemned.identity) {
-                if !slot.counts() || self.worker_restarts.contains(identity) {
+                if !slot.takes_part() || self.worker_restarts.contains(identity) {
                     continue;
                 }
                 let cause = Cause {

@@ -78,7 +78,7 @@ fn a_healthy_mate_of_a_worker_that_does_not_come_up_is_not_counted() {
     assert_eq!(world.condemned.len(), 1);
     replace_pod(&mut world);
     assert!(all_run(&world));
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     assert!(world.observed.durable.worker_restarts.is_empty());
     let escalated = |said: &&Announcement| matches!(said, Announcement::Escalated { .. });
     assert_eq!(world.announcements.iter().filter(escalated).count(), 1);
@@ -103,7 +103,7 @@ fn a_healthy_mate_that_goes_along_again_and_again_is_counted() {
         for _ in 0..2 {
             world.step();
         }
-        assert_eq!(world.observed.durable.counter, counted);
+        assert_eq!(world.observed.durable.counted_restarts, counted);
     }
 }
 
@@ -127,7 +127,7 @@ fn nor_by_a_new_leader() {
     world.settle();
     replace_pod(&mut world);
     assert!(all_run(&world));
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_healthy_mate_of_a_worker_that_fails_too_often_is_not_counted() {
     assert_eq!(world.condemned.len(), 1);
     replace_pod(&mut world);
     assert!(all_run(&world));
-    assert_eq!(world.observed.durable.counter, 2);
+    assert_eq!(world.observed.durable.counted_restarts, 2);
 }
 
 #[test]
@@ -167,5 +167,5 @@ fn a_mate_that_fails_itself_is_counted() {
     world.observed.reports.insert(incarnation, failed);
     world.settle();
     assert!(all_run(&world));
-    assert_eq!(world.observed.durable.counter, 2);
+    assert_eq!(world.observed.durable.counted_restarts, 2);
 }

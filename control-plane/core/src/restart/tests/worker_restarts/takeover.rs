@@ -19,8 +19,8 @@ fn a_takeover_at_any_step_ends_in_the_same_state() {
             }
             world.confirm = true;
             world.settle();
-            assert_eq!(world.coordinator.state_name(), "InSync", "takeover at {at}");
-            assert_eq!(world.observed.durable.counter, 1, "takeover at {at}");
+            assert_eq!(world.coordinator.phase(), GroupPhase::InSync, "takeover at {at}");
+            assert_eq!(world.observed.durable.counted_restarts, 1, "takeover at {at}");
             assert_eq!(generations(&world), [0, 1, 0], "takeover at {at}");
             assert!(all_run(&world), "takeover at {at}");
             assert!(
@@ -47,7 +47,7 @@ fn a_new_leader_of_workers_at_several_generations_restarts_no_worker() {
     world.fail(2);
     world.settle();
     assert_eq!(generations(&world), [0, 2, 3]);
-    assert_eq!(world.observed.durable.counter, 3);
+    assert_eq!(world.observed.durable.counted_restarts, 3);
 }
 
 #[test]
@@ -65,14 +65,14 @@ fn the_last_write_of_a_former_leader_is_followed_and_not_counted_again() {
         // This leader cannot write its decision: its predecessor was faster.
         let mut late = world.observed.durable.clone();
         late.latest = Generation(1);
-        late.counter = 1;
+        late.counted_restarts = 1;
         late.worker_restarts
             .insert(id(if same_worker { 1 } else { 2 }), Generation(1));
         world.confirm_write(late);
         world.confirm = true;
         world.settle();
         let failures = if same_worker { 1 } else { 2 };
-        assert_eq!(world.observed.durable.counter, failures);
+        assert_eq!(world.observed.durable.counted_restarts, failures);
         assert!(all_run(&world));
         assert_eq!(starts(&world).iter().sum::<u32>(), 3 + failures);
     }
@@ -87,13 +87,13 @@ fn a_number_that_a_former_leader_has_given_to_one_is_no_barrier_for_all() {
     world.fail(0);
     world.step();
     let mut late = world.observed.durable.clone();
-    (late.latest, late.counter) = (Generation(1), 1);
+    (late.latest, late.counted_restarts) = (Generation(1), 1);
     late.worker_restarts.insert(id(1), Generation(1));
     world.confirm_write(late);
     world.confirm = true;
     world.settle();
     assert_eq!(generations(&world), [2, 2, 2]);
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_restart_of_all_that_could_not_be_written_is_still_known_for_one() {
     world.settle();
     assert_eq!(generations(&world), [1, 1, 1]);
     assert!(all_run(&world));
-    assert_eq!(world.coordinator.state_name(), "InSync");
+    assert_eq!(world.coordinator.phase(), GroupPhase::InSync);
 }
 
 /// Its daemon is also new: it learns at once how the former container ended, and hears the present
@@ -152,7 +152,10 @@ fn a_new_leader_does_not_take_a_container_that_was_replaced_long_ago_for_a_failu
     world.settle();
     world.tick(20_000);
     world.settle();
-    assert_eq!((world.restarts(), world.observed.durable.counter), (1, 1));
+    assert_eq!(
+        (world.restarts(), world.observed.durable.counted_restarts),
+        (1, 1)
+    );
     world.observed.reports.insert(present, report);
     world.settle();
     assert_eq!((&world.starts, world.restarts()), (&starts, 1));
@@ -171,10 +174,10 @@ fn a_new_leader_counts_a_container_that_was_lost_unseen_once_the_next_one_is_the
     world.settle();
     world.tick(20_000);
     world.settle();
-    assert_eq!(world.observed.durable.counter, 1);
+    assert_eq!(world.observed.durable.counted_restarts, 1);
     world.container(1);
     world.settle();
     assert!(all_run(&world));
-    assert_eq!(world.observed.durable.counter, 2);
+    assert_eq!(world.observed.durable.counted_restarts, 2);
     assert_eq!(generations(&world), [0, 2, 1]);
 }

@@ -29,7 +29,7 @@ fn report(phase: Phase, generation: u64, starts: [u32; 2], ready: u32) -> Report
         pod_name: "pod".into(),
         phase,
         generation: Generation(generation),
-        counter: 0,
+        counted_restarts: 0,
         since: UnixNanos(7),
         heartbeat: Heartbeat::Well,
         released_at: None,
