@@ -46,6 +46,20 @@ while True:
     time.sleep(0.1)
 "#;
 
+/// Imports much, and uses as many MiB more as `/tmp/eat` says once there is such a file.
+const EATER: &str = r#"
+import os, pathlib, time
+import asyncio, http.client, unittest.mock, xml.dom.minidom, email.mime.text, concurrent.futures, decimal, ctypes
+print("attempt", os.environ["LOCKSTEP_RESTART_ATTEMPT"], flush=True)
+kept, eat = [], pathlib.Path("/tmp/eat")
+while True:
+    pathlib.Path(os.environ["LOCKSTEP_HEARTBEAT"]).touch()
+    time.sleep(0.1)
+    if not kept and eat.exists():
+        kept.append(b"x" * (int(eat.read_text()) << 20))
+        print("has eaten", flush=True)
+"#;
+
 /// What the agent logs when a standby has imported all.
 const READY: &str = "a standby is ready";
 /// How long pods and imports may take on a busy machine.
@@ -56,6 +70,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_python_worker_restarts_from_its_standby),
         case!(python_in_a_script_restarts_from_its_standby),
         case!(a_program_that_parks_restarts_from_its_standby),
+        case!(a_worker_that_needs_the_memory_outlives_its_standby),
     ]
 }
 
@@ -130,6 +145,61 @@ async fn restarts_from_standbys(scene: Scene, kind: &str, command: Value) -> Res
     Ok(())
 }
 
+/// The worker and its standby exceed the container's limit together, and neither does alone.
+async fn a_worker_that_needs_the_memory_outlives_its_standby(scene: Scene) -> Result<()> {
+    const LIMIT_MIB: u64 = 160;
+    scene.product.load(&image::python().await?).await?;
+    let limits = json!({"cpu": "500m", "memory": format!("{LIMIT_MIB}Mi")});
+    let container = json!({
+        "image": "localhost/python:3",
+        "command": ["python3", "-u", "-c", EATER],
+        "resources": {"limits": limits},
+    });
+    let manifest = Manifest::new(1, "")
+        .container(container)
+        .annotated("lockstep.dev/heartbeat-timeout", "60s")
+        .annotated("lockstep.dev/standby", "python");
+    let group = scene.apply(&manifest).await?;
+    let pod = names(&group, 1).await?.remove(0);
+    eventually("a standby is ready", WARM, async || {
+        let log = group.logs(&pod).await?;
+        ensure!(log.contains(READY), "the log is {log:?}");
+        Ok(())
+    })
+    .await?;
+    let before = worker(&group, &pod).await?;
+    let processes = interpreters(&group, &pod).await?;
+    let (standbys, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(is_standby);
+    ensure!(standbys.len() == 1, "there are {} standbys", standbys.len());
+    let own = |all: &[Process]| all.iter().map(|one| anonymous_mib(*one)).sum::<Result<u64>>();
+    // Half of the standby has room beside the worker.
+    let eaten = LIMIT_MIB - own(&others)? - own(&standbys)? / 2;
+    fs::write(format!("/proc/{}/root/tmp/eat", before.pid), eaten.to_string())?;
+    group.logged(&pod, "has eaten").await?;
+    eventually("the standby is gone", WARM, async || {
+        ensure!(!standbys[0].is_alive(), "it lives");
+        Ok(())
+    })
+    .await?;
+    ensure!(before.is_alive(), "the worker has ended");
+    ensure!(
+        group.logs(&pod).await?.matches("attempt").count() == 1,
+        "the worker was restarted"
+    );
+    // Its next attempt starts without one.
+    before.signal(Signal::SIGKILL)?;
+    group.logged(&pod, "attempt 1").await?;
+    group.status_has("/inPlaceRestart/restarts", 1).await?;
+    group.status_has("/inPlaceRestart/level", "Process").await
+}
+
+/// What a process has for itself, in MiB: memory that the kernel cannot drop.
+fn anonymous_mib(process: Process) -> Result<u64> {
+    let size = process.status("RssAnon");
+    let kib: u64 = size.first().context("it has ended")?.parse()?;
+    Ok(kib >> 10)
+}
+
 /// The pods' names, once there are as many.
 async fn names(group: &Group, count: usize) -> Result<Vec<String>> {
     eventually("the pods are there", WARM, async || {
@@ -143,18 +213,25 @@ async fn names(group: &Group, count: usize) -> Result<Vec<String>> {
 
 /// The worker's process in a pod: of the interpreters there, the one that is not a standby.
 async fn worker(group: &Group, pod: &str) -> Result<Process> {
+    let processes = interpreters(group, pod).await?;
+    let found = processes.into_iter().find(|process| !is_standby(process));
+    found.context("no worker runs")
+}
+
+/// The Python interpreters in a pod.
+async fn interpreters(group: &Group, pod: &str) -> Result<Vec<Process>> {
     let pods = group.pods().await?;
     let pod = pods
         .iter()
         .find(|found| found.metadata.name.as_deref() == Some(pod))
         .context("the pod is gone")?;
     let processes = process::in_container(&container_id(pod, CONTAINER)?);
-    processes
-        .into_iter()
-        .find(|process| {
-            let score = fs::read_to_string(format!("/proc/{}/oom_score_adj", process.pid));
-            let waits = score.is_ok_and(|score| score.trim() == "1000");
-            !waits && process.args().first().is_some_and(|program| program == "python3")
-        })
-        .context("no worker runs")
+    let is_python = |process: &Process| process.args().first().is_some_and(|program| program == "python3");
+    Ok(processes.into_iter().filter(is_python).collect())
+}
+
+/// True if the kernel ends this process before all others when memory is short.
+fn is_standby(process: &Process) -> bool {
+    let score = fs::read_to_string(format!("/proc/{}/oom_score_adj", process.pid));
+    score.is_ok_and(|score| score.trim() == "1000")
 }
