@@ -223,6 +223,11 @@ impl Slot<'_> {
         self.absent && self.pod.is_none_or(|pod| pod.deleting)
     }
 
+    /// True if it is an optional worker that has not joined, and may in this pod.
+    pub(super) fn may_join(&self) -> bool {
+        self.absent && !self.leaves() && !self.done && !self.finished
+    }
+
     /// True if it is parked at exactly this generation. Without an agent: if nothing of an earlier
     /// generation runs.
     pub(super) fn parked_at(&self, generation: Generation) -> bool {

@@ -79,9 +79,8 @@ impl Coordinator {
             State::Stopping { .. } | State::Parked { .. } => true,
             _ => return,
         };
-        for (identity, slot) in view.slots.iter_mut().filter(|(_, slot)| slot.absent) {
-            let may_join = !slot.leaves() && !slot.done && !slot.finished;
-            let Some((_, report)) = slot.current.filter(|_| may_join) else {
+        for (identity, slot) in view.slots.iter_mut().filter(|(_, slot)| slot.may_join()) {
+            let Some((_, report)) = slot.current else {
                 continue;
             };
             let joins = if stops {

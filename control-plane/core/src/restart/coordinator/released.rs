@@ -25,10 +25,8 @@ impl Coordinator {
                 continue;
             }
             let container = slot.worker.level == RestartLevel::Container;
-            // A late worker joins only while the group waits for nothing, and not in a pod that is
-            // being deleted: a worker that is wanted again after a while gets a new pod.
-            let leaves = slot.pod.is_some_and(|pod| pod.deleting);
-            if slot.absent && (slot.done || slot.finished || leaves || self.state != State::InSync) {
+            // A late worker joins only while the group waits for nothing.
+            if slot.absent && !(slot.may_join() && self.state == State::InSync) {
                 continue;
             }
             if slot.absent
