@@ -313,9 +313,15 @@ async fn deletion_stops_the_job(scene: Scene) -> Result<()> {
     Ok(())
 }
 
+/// Byte for byte: no kubelet expands what travels by HTTP.
 async fn over_http_it_is_submitted_once(scene: Scene) -> Result<()> {
-    let more =
-        json!({"submissionMode": "HTTPMode", "runtimeEnvYAML": "env_vars: {A: b}", "metadata": {"k": "v"}});
+    let entrypoint = r#"echo 'a$$b $(RAYJOB_ATTEMPT)'; echo "$PASSWORD""#;
+    let more = json!({
+        "submissionMode": "HTTPMode",
+        "entrypoint": entrypoint,
+        "runtimeEnvYAML": "env_vars: {PASSWORD: \"pa$$w0rd\"}",
+        "metadata": {"k": "v$$"},
+    });
     create(&scene, rayjob(0, more)).await?;
     let seen = head_runs(&scene, "s0").await?;
     until(&scene, "Ray has it", |status| status.job_status == "PENDING").await?;
@@ -326,11 +332,11 @@ async fn over_http_it_is_submitted_once(scene: Scene) -> Result<()> {
         anyhow::bail!("{submitted:?}");
     };
     ensure!(
-        body["submission_id"] == seen.job_id && body["entrypoint"] == "python main.py",
+        body["submission_id"] == seen.job_id && body["entrypoint"] == entrypoint,
         "{body}"
     );
     ensure!(
-        body["runtime_env"]["env_vars"]["A"] == "b" && body["metadata"]["k"] == "v",
+        body["runtime_env"]["env_vars"]["PASSWORD"] == "pa$$w0rd" && body["metadata"]["k"] == "v$$",
         "{body}"
     );
     ensure!(scene.api::<Job>().get_opt("rj").await?.is_none());
