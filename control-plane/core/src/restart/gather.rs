@@ -182,7 +182,7 @@ fn workers_of(
             _ => Scope::Group,
         };
         for index in 0..u32::try_from(width).unwrap_or(0) {
-            let seat = job_index * i64::from(width) + i64::from(index);
+            let ordinal = job_index * i64::from(width) + i64::from(index);
             let completed = succeeded || completed.iter().any(|range| range.contains(&index));
             let failed = failed.iter().any(|range| range.contains(&index));
             for container in &containers {
@@ -201,7 +201,7 @@ fn workers_of(
                     keeps_pod,
                     ends_at,
                     back_off_ms,
-                    optional: elastic || minimum.is_some_and(|minimum| seat >= i64::from(minimum)),
+                    optional: elastic || minimum.is_some_and(|minimum| ordinal >= i64::from(minimum)),
                     level,
                     stays_down: false,
                     scope,
