@@ -206,7 +206,7 @@ impl World {
             .as_ref()
             .is_some_and(|group| jobset.as_ref().is_none_or(|jobset| jobset.uid_str() != group.uid));
         if ends && let Some(group) = leader.group.take() {
-            group.link.forget();
+            group.link.withdraw();
         }
         if leader.group.is_none()
             && let Some(jobset) = jobset
@@ -428,7 +428,7 @@ impl World {
             }
             Written::Gone => {
                 // The task ends. The manager starts no other one before the JobSet changes.
-                group.link.forget();
+                group.link.withdraw();
                 leader.group = None;
                 return;
             }
