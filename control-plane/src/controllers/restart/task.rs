@@ -152,7 +152,7 @@ impl Task {
             pod_deleter: PodDeleter::new(client.clone()),
             post: context
                 .board
-                .post(jobset.ns(), jobset.name(), context.clock.now()),
+                .open_post(jobset.ns(), jobset.name(), context.clock.now()),
             standbys: context.recorder.standbys(durable.generation.max(durable.latest)),
             exposed: None,
             full_step: LastRun::none(),
@@ -343,7 +343,7 @@ impl Task {
 /// The next question about the group, not before this time. Cancel-safe.
 async fn asked_after(at: Instant, post: &mut Post) -> Question {
     tokio::time::sleep_until(at.into()).await;
-    post.asked().await
+    post.next_question().await
 }
 
 /// Resolves after this time once the API server shows a change. Cancel-safe.

@@ -128,7 +128,7 @@ fn view(page: &StatusPage, subject: &Subject) -> State {
     let board = &page.board;
     let content = match subject {
         Subject::Groups { search } => groups(board, search),
-        Subject::Group(key) => match board.history(key) {
+        Subject::Group(key) => match board.snapshot_with_history(key) {
             Some((state, history)) => Content::Group {
                 group: Some(Box::new(GroupView::new(key, &state))),
                 restarts: Restarts::new(&history),
@@ -143,7 +143,7 @@ fn view(page: &StatusPage, subject: &Subject) -> State {
         replica: page.replica.name.clone(),
         namespace: page.replica.namespace.clone(),
         port: page.port,
-        leads: board.leads(),
+        leads: board.is_leading(),
         leader: (page.leader)(),
         content,
     }
