@@ -46,7 +46,7 @@ pub struct Gathered {
 pub struct Placed {
     /// The node that it is bound to.
     pub node: Option<String>,
-    /// Its Job and completion index.
+    /// Its Job and completion index, as in [`super::PodPlace`].
     pub place: Option<(String, u32)>,
 }
 

@@ -64,16 +64,16 @@ impl Authorizer for Tokens {
             .to_str()
             .ok()
             .and_then(|value| value.strip_prefix("Bearer "));
-        let (may, place) = token
+        let (may, scope) = token
             .and_then(|token| token.split_once(':'))
             .ok_or(Refusal::Unknown)?;
-        if (may == "*" || may == verb) && (place == "*" || place == namespace) {
+        if (may == "*" || may == verb) && (scope == "*" || scope == namespace) {
             return Ok(());
         }
         Err(Refusal::Denied {
             user: may.to_owned(),
             verb,
-            place: authorize::location(namespace, ""),
+            location: authorize::location(namespace, ""),
         })
     }
 

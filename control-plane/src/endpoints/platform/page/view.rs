@@ -159,7 +159,7 @@ fn groups(board: &Board, search: &str) -> Content {
         after = page.last().map(|(key, _)| key.clone());
         found.extend(
             page.into_iter()
-                .filter(|(key, _)| search.is_empty() || place(key).contains(search)),
+                .filter(|(key, _)| search.is_empty() || full_name(key).contains(search)),
         );
     }
     let count = found.len();
@@ -178,7 +178,7 @@ fn groups(board: &Board, search: &str) -> Content {
     }
 }
 
-fn place(key: &Key) -> String {
+fn full_name(key: &Key) -> String {
     format!("{}/{}", key.namespace, key.name)
 }
 
