@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::message::{BenchEvent, Order, orders, say};
 use crate::tally::Tally;
-use crate::worker::{Seat, Worker};
+use crate::worker::{Worker, WorkerContainer};
 use crate::{names, token};
 
 #[derive(Debug, clap::Args)]
@@ -109,12 +109,12 @@ async fn start(handle: &Handle, worker: usize, index: usize, tally: &Arc<Tally>)
     let sandbox = names::container_id(worker).into();
     handle.tell(Input::PodStarted(sandbox, pod)).await?;
     let failure = Arc::new(Notify::new());
-    let seat = Seat {
+    let container = WorkerContainer {
         pod: names::pod_uid(worker).into(),
-        container: names::container_id(worker).into(),
+        id: names::container_id(worker).into(),
         name: names::CONTAINER.to_owned(),
     };
-    let worker = Worker::register(handle.clone(), seat, Arc::clone(tally), Arc::clone(&failure)).await?;
+    let worker = Worker::register(handle.clone(), container, Arc::clone(tally), Arc::clone(&failure)).await?;
     tokio::spawn(worker.run());
     Ok(failure)
 }

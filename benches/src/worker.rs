@@ -23,14 +23,14 @@ use crate::tally::Tally;
 /// Exit by SIGKILL, which has no back-off.
 const KILLED: Exit = Exit { code: 137, signal: 9 };
 
-/// State of a worker.
-pub(crate) struct Seat {
+/// The container of a worker.
+pub(crate) struct WorkerContainer {
     pub(crate) pod: PodUid,
-    pub(crate) container: ContainerId,
-    /// Name of its container.
+    pub(crate) id: ContainerId,
     pub(crate) name: String,
 }
 
+/// State of a worker.
 pub(crate) struct Worker {
     id: ContainerId,
     link: LinkId,
@@ -51,16 +51,16 @@ impl Worker {
     /// Connects to the daemon like a new agent.
     pub(crate) async fn register(
         handle: Handle,
-        seat: Seat,
+        container: WorkerContainer,
         tally: Arc<Tally>,
         failure: Arc<Notify>,
     ) -> Result<Self, NotLinked> {
-        let id = seat.container;
+        let id = container.id;
         let link = LinkId(1);
         let registered = Input::Registered {
-            pod: seat.pod,
+            pod: container.pod,
             id: id.clone(),
-            name: seat.name,
+            name: container.name,
             link,
             pid: 1,
         };

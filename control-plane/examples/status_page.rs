@@ -272,7 +272,7 @@ fn post<'p>(board: &Arc<Board>, posts: &'p mut Posts, namespace: &str, name: &st
     let key = (namespace.to_owned(), name.to_owned());
     posts
         .entry(key)
-        .or_insert_with(|| board.post(namespace, name, before(7200)))
+        .or_insert_with(|| board.open_post(namespace, name, before(7200)))
 }
 
 #[tokio::main]
@@ -297,12 +297,12 @@ async fn main() -> anyhow::Result<()> {
     for line in std::io::stdin().lines() {
         let line = line?;
         match serde_json::from_str(&line).with_context(|| line.clone())? {
-            Command::Lead => board.lead(),
+            Command::Lead => board.set_leading(),
             Command::Leader { name } => {
                 *leader.lock().unwrap_or_else(PoisonError::into_inner) = Some(name);
             }
             Command::Show(group) => {
-                post(&board, &mut posts, &group.namespace, &group.name).show(group.snapshot()?);
+                post(&board, &mut posts, &group.namespace, &group.name).replace_state(group.snapshot()?);
             }
             Command::Gone { namespace, name } => drop(posts.remove(&(namespace, name))),
             Command::Restarted {
@@ -321,7 +321,7 @@ async fn main() -> anyhow::Result<()> {
                     cause,
                     level: RestartLevel::Process,
                 };
-                post(&board, &mut posts, &namespace, &name).note(&announcement, failed);
+                post(&board, &mut posts, &namespace, &name).record(&announcement, failed);
             }
         }
         println!("ok");

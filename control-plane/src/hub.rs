@@ -22,7 +22,7 @@ pub use auth::{
     AuthError, Authenticator, ClusterKeys, ClusterReviewer, Credentials, Expected, Issuer, KeyError,
     KeySource, ReviewError, Reviewer,
 };
-pub use convert::{GroupPolicy, TerminalCode};
+pub use convert::{GroupPolicy, TerminalRule};
 pub use health::{Access, Daemon, Health};
 pub use outbox::{NextMessage, Outbox};
 pub use refusals::Refusals;

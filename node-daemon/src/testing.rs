@@ -35,7 +35,7 @@ pub(crate) fn desired(epoch: u64, generation: u64) -> Desired {
         stale: BTreeSet::new(),
         worker_restarts: BTreeMap::new(),
         grace_ms: 1000,
-        terminal: vec![],
+        terminal_rules: vec![],
         heartbeat_timeout_ms: 0,
         ready_timeout_ms: 0,
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use lockstep_proto::agent::v1 as wire;
 
 use crate::args::Args;
-use crate::machine::{Codes, Epoch, Exit, Generation, Heartbeat, Phase, Standbys, Starts, Status, Target};
+use crate::machine::{
+    Epoch, Exit, Generation, Heartbeat, Phase, Standbys, Starts, Status, Target, TerminalCodes,
+};
 
 /// Longest `detail` on the wire, in bytes.
 const MAX_DETAIL: usize = 1024;
@@ -23,10 +25,10 @@ pub(crate) fn target(wire: wire::Target, grace_default: Duration) -> Target {
         release: wire.release,
         start_fresh: wire.start_fresh,
         grace,
-        terminal: wire
-            .terminal
+        terminal_codes: wire
+            .terminal_codes
             .into_iter()
-            .map(|codes| Codes {
+            .map(|codes| TerminalCodes {
                 negated: codes.negated,
                 codes: codes.codes,
             })

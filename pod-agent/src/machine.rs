@@ -45,7 +45,7 @@ use killing::Killing;
 use standby::Standby;
 
 pub use action::{Action, KillReport, Source};
-pub use input::{Codes, Input, Moment, Target};
+pub use input::{Input, Moment, Target, TerminalCodes};
 pub use status::{BootNanos, Epoch, Exit, Generation, Heartbeat, Phase, Standbys, Starts, Status, UnixNanos};
 
 /// Shorter waits for a release are not logged.
@@ -288,7 +288,8 @@ impl Machine {
         }
         let generation = self.status.generation;
         self.status.phase = Phase::Exited(exit);
-        if self.order.terminal.iter().any(|codes| codes.matches(exit.code())) {
+        let mut terminal_codes = self.order.terminal_codes.iter();
+        if terminal_codes.any(|codes| codes.matches(exit.code())) {
             let what = "the Job's podFailurePolicy names this code: the container exits with it";
             todo.push(Action::Say(format!("{detail} (generation {generation}); {what}")));
             self.leave_after_report(exit.code(), todo);

@@ -88,6 +88,24 @@ impl Exit {
     pub const UNKNOWN: Self = Self { code: 137, signal: 0 };
 }
 
+/// Exit codes of a worker that are terminal: they end its container, so that Kubernetes sees them.
+/// A rule of the Job's podFailurePolicy names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TerminalCodes {
+    /// Every code but `codes`, and never 0.
+    pub negated: bool,
+    /// Exit codes.
+    pub codes: Vec<i32>,
+}
+
+impl TerminalCodes {
+    /// True if this code is terminal. It is never called with 0, which completes a worker.
+    #[must_use]
+    pub fn matches(&self, code: i32) -> bool {
+        self.codes.contains(&code) != self.negated
+    }
+}
+
 /// State of a running worker's heartbeat.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Heartbeat {

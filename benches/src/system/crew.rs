@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::message::BenchEvent;
 use crate::tally::Tally;
-use crate::worker::{Seat, Worker};
+use crate::worker::{Worker, WorkerContainer};
 
 /// A pod whose worker runs, or that its kubelet reports as running.
 #[derive(Clone)]
@@ -143,10 +143,10 @@ impl Play {
         let daemon = daemon.context("a node without a daemon")?;
         let name = marked.supervised.first().context("no worker")?.clone();
         let sandbox = uid.clone().into();
-        let (pod, container) = (marked.uid.clone(), uid.replace('-', "").into());
+        let (pod, id) = (marked.uid.clone(), uid.replace('-', "").into());
         daemon.tell(Input::PodStarted(sandbox, marked)).await?;
-        let seat = Seat { pod, container, name };
-        let worker = Worker::register(daemon.clone(), seat, Arc::clone(&self.tally), failure).await?;
+        let container = WorkerContainer { pod, id, name };
+        let worker = Worker::register(daemon.clone(), container, Arc::clone(&self.tally), failure).await?;
         tokio::spawn(worker.run());
         Ok(())
     }

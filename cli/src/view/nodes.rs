@@ -159,7 +159,7 @@ pub(crate) fn rows(nodes: &[Node], daemons: &[Pod], by_platform: &PlatformNodes)
     for pod in daemons {
         let Some(node) = pods::node(pod) else { continue };
         let known = by_node.entry(node).or_insert(pod);
-        if pods::rank(pod) > pods::rank(known) {
+        if pods::freshness(pod) > pods::freshness(known) {
             *known = pod;
         }
     }

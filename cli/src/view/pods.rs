@@ -79,8 +79,8 @@ pub(crate) fn restarts(pod: &Pod) -> i32 {
     containers(pod).map(|container| container.restart_count).sum()
 }
 
-/// Sorts pods of one worker: live ones come last, the newest of these at the end.
-pub(crate) fn rank(pod: &Pod) -> (bool, bool, Option<jiff::Timestamp>) {
+/// What pods of one worker are sorted by: live ones come last, the newest of these at the end.
+pub(crate) fn freshness(pod: &Pod) -> (bool, bool, Option<jiff::Timestamp>) {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     (
         pod.metadata.deletion_timestamp.is_none(),

@@ -5,7 +5,7 @@
 
 mod counts;
 mod decider;
-mod places;
+mod permits;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::telemetry::metrics::{Metrics, Outcome, Queue};
 
 use counts::Counts;
 use decider::{Decided, Decider, Decision, DecisionInput, IN_PART};
-use places::{LATER, PLACES, Places};
+use permits::{LATER, PERMITS, Permits};
 
 /// Why a JobSet could not be reconciled.
 #[derive(Debug, Error)]
@@ -71,14 +71,14 @@ pub(crate) async fn run(
         complaints: EventDedup::default(),
         counts: Counts::default(),
         decider: Decider::default(),
-        places: Places::new(shutdown.clone()),
+        permits: Permits::new(shutdown.clone()),
     });
     let queue = reconciler.queue.clone();
     let changes = changes.map(|key| {
         queue.named(&key);
         packed(&key)
     });
-    let work = controller_loop::run(reconciler, jobsets, changes, PLACES, shutdown);
+    let work = controller_loop::run(reconciler, jobsets, changes, PERMITS, shutdown);
     tokio::join!(work, publisher.run());
 }
 
@@ -93,7 +93,7 @@ struct Reconciler {
     complaints: EventDedup<JobSet>,
     counts: Counts,
     decider: Decider,
-    places: Places,
+    permits: Permits,
 }
 
 impl Reconcile for Reconciler {
@@ -103,8 +103,8 @@ impl Reconcile for Reconciler {
     #[tracing::instrument(level = "error", name = "reconcile", skip_all, fields(namespace = jobset.meta().namespace, jobset = jobset.meta().name))]
     async fn reconcile(&self, jobset: &Arc<PackedJobSet>) -> Result<Action, ReconcileError> {
         let key = &jobset.key();
-        let Some(_place) = self
-            .places
+        let Some(_permit) = self
+            .permits
             .take(key.namespace.as_deref().unwrap_or_default())
             .await
         else {

@@ -22,8 +22,8 @@ pub struct GroupPolicy {
     pub namespace: String,
     /// Time between SIGTERM and SIGKILL at a restart, milliseconds.
     pub grace_ms: u32,
-    /// Exit codes that end an agent as well.
-    pub terminal: Vec<TerminalCode>,
+    /// Which exit codes of a worker are terminal: its agent exits with them as well.
+    pub terminal_rules: Vec<TerminalRule>,
     /// Longest time between two heartbeats of a worker, milliseconds; 0: none are required.
     pub heartbeat_timeout_ms: u32,
     /// How long a worker may take from its start to its first heartbeat, milliseconds; 0: without a
@@ -31,9 +31,9 @@ pub struct GroupPolicy {
     pub ready_timeout_ms: u32,
 }
 
-/// Exit codes of one podFailurePolicy rule.
+/// Which exit codes are terminal, and for which workers: one podFailurePolicy rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TerminalCode {
+pub struct TerminalRule {
     /// Child Job.
     pub job: String,
     /// Container, empty for every container.
@@ -201,8 +201,8 @@ pub(super) fn group_to(
         fresh: named.fresh.into_iter().map(incarnation_to).collect(),
         stale: named.stale.into_iter().map(incarnation_to).collect(),
         grace_ms: policy.grace_ms,
-        terminal_codes: Some(pb::TerminalCodes {
-            rules: policy.terminal.iter().map(rule_to).collect(),
+        terminal_rules: Some(pb::TerminalRules {
+            rules: policy.terminal_rules.iter().map(rule_to).collect(),
         }),
         heartbeat_timeout_ms: policy.heartbeat_timeout_ms,
         ready_timeout_ms: policy.ready_timeout_ms,
@@ -225,18 +225,18 @@ fn incarnation_to(incarnation: Incarnation) -> pb::Incarnation {
     }
 }
 
-fn rule_to(code: &TerminalCode) -> pb::ExitCodeRule {
-    use pb::exit_code_rule::Operator;
-    let operator = if code.negated {
+fn rule_to(rule: &TerminalRule) -> pb::TerminalRule {
+    use pb::terminal_rule::Operator;
+    let operator = if rule.negated {
         Operator::NotIn
     } else {
         Operator::In
     };
-    pb::ExitCodeRule {
+    pb::TerminalRule {
         operator: operator.into(),
-        values: code.codes.clone(),
-        container: code.container.clone(),
-        job: code.job.clone(),
+        values: rule.codes.clone(),
+        container: rule.container.clone(),
+        job: rule.job.clone(),
     }
 }
 

@@ -262,13 +262,13 @@ mod tests {
         let outbox = Outbox::new(pb::Welcome::default());
         assert!(matches!(outbox.take(), NextMessage::Message(Kind::Welcome(_))));
         for group in 0..GROUPS {
-            let rule = pb::ExitCodeRule {
+            let rule = pb::TerminalRule {
                 job: "j".repeat(500 << 10),
-                ..pb::ExitCodeRule::default()
+                ..pb::TerminalRule::default()
             };
             outbox.desired(Arc::new(pb::Group {
                 uid: format!("{group:03}"),
-                terminal_codes: Some(pb::TerminalCodes { rules: vec![rule] }),
+                terminal_rules: Some(pb::TerminalRules { rules: vec![rule] }),
                 ..pb::Group::default()
             }));
         }

@@ -216,19 +216,19 @@ fn published(generation: u64) -> Published {
     }
 }
 
-fn heard(link: &super::GroupLink, node: &str) -> bool {
-    !link.heard(&BTreeSet::from([node.to_owned()])).is_empty()
+fn has_reported(link: &super::GroupLink, node: &str) -> bool {
+    !link.reported_nodes(&BTreeSet::from([node.to_owned()])).is_empty()
 }
 
 /// Waits until the only report has this phase.
 async fn wait_for_phase(link: &super::GroupLink, phase: Phase) {
     tokio::time::timeout(Duration::from_secs(10), async {
-        while link.reports().first().map(|(_, report)| report.phase) != Some(phase) {
+        while link.all_reports().first().map(|(_, report)| report.phase) != Some(phase) {
             link.changed().await;
         }
     })
     .await
-    .unwrap_or_else(|_| panic!("{:?} never became {phase:?}", link.reports()));
+    .unwrap_or_else(|_| panic!("{:?} never became {phase:?}", link.all_reports()));
 }
 
 #[tokio::test]
@@ -278,16 +278,19 @@ fn a_node_that_is_gone_for_good_is_forgotten_with_its_last_worker() {
     let empty = registry.connect("n1", &outbox, 1, Vec::new());
     let busy = registry.connect("n2", &outbox, 1, vec![worker(pb::Phase::Running, 0, 1)]);
     registry.forget_nodes(Duration::ZERO);
-    assert!(heard(&link, "n1") && heard(&link, "n2"), "they are connected");
+    assert!(
+        has_reported(&link, "n1") && has_reported(&link, "n2"),
+        "they are connected"
+    );
     registry.disconnect("n1", empty);
     registry.disconnect("n2", busy);
     registry.forget_nodes(Duration::from_secs(60));
-    assert!(heard(&link, "n1"), "it may come back");
+    assert!(has_reported(&link, "n1"), "it may come back");
     registry.forget_nodes(Duration::ZERO);
-    assert!(!heard(&link, "n1") && heard(&link, "n2"));
-    link.forget_pods::<()>(&std::collections::BTreeMap::new(), Duration::ZERO);
+    assert!(!has_reported(&link, "n1") && has_reported(&link, "n2"));
+    link.drop_gone_pods::<()>(&std::collections::BTreeMap::new(), Duration::ZERO);
     registry.forget_nodes(Duration::ZERO);
-    assert!(!heard(&link, "n2"));
+    assert!(!has_reported(&link, "n2"));
 }
 
 #[tokio::test]
@@ -300,7 +303,7 @@ async fn reports_go_up_and_desired_state_comes_down_again_after_a_reconnect() {
         .unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(welcome) if welcome.epoch == 7));
     wait_for_phase(&link, Phase::Fresh).await;
-    assert!(heard(&link, "n1") && !heard(&link, "n2"));
+    assert!(has_reported(&link, "n1") && !has_reported(&link, "n2"));
 
     let fresh = Incarnation {
         pod_uid: "p1".into(),
@@ -346,7 +349,7 @@ async fn a_stale_report_changes_nothing_and_another_node_cannot_speak_for_a_pod(
         .report("n1", session, vec![worker(pb::Phase::Fresh, 0, 4)]);
     hub.says("n2", worker(pb::Phase::Lost, 0, 9));
     let phases: Vec<_> = link
-        .reports()
+        .all_reports()
         .into_iter()
         .map(|(_, report)| (report.node, report.phase))
         .collect();
@@ -409,17 +412,20 @@ async fn a_node_learns_of_the_worker_restarts_of_its_own_workers() {
 async fn a_daemon_of_protocol_1_has_no_worker_restarts() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
-    assert!(link.restarts_workers("n1"), "nothing speaks against it yet");
+    assert!(
+        link.supports_worker_restarts("n1"),
+        "nothing speaks against it yet"
+    );
     let mut node = hub.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
-    assert!(!link.restarts_workers("n1"));
+    assert!(!link.supports_worker_restarts("n1"));
     let newer = pb::Hello {
         protocol_max: 2,
         ..hello(vec![])
     };
     let mut node = hub.connect("n1", newer).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
-    assert!(link.restarts_workers("n1"));
+    assert!(link.supports_worker_restarts("n1"));
 }
 
 #[tokio::test]
@@ -491,10 +497,10 @@ async fn reports_of_pods_that_are_gone_are_dropped_but_early_ones_are_kept() {
     let link = hub.registry.claim(UID);
     hub.says("n1", worker(pb::Phase::Running, 0, 1));
     let none: std::collections::BTreeMap<String, ()> = std::collections::BTreeMap::new();
-    link.forget_pods(&none, Duration::from_secs(60));
-    assert_eq!(link.reports().len(), 1);
-    link.forget_pods(&none, Duration::ZERO);
-    assert!(link.reports().is_empty());
+    link.drop_gone_pods(&none, Duration::from_secs(60));
+    assert_eq!(link.all_reports().len(), 1);
+    link.drop_gone_pods(&none, Duration::ZERO);
+    assert!(link.all_reports().is_empty());
 }
 
 #[tokio::test]
@@ -514,8 +520,12 @@ async fn of_containers_that_ended_in_a_pod_that_lives_on_the_latest_are_kept() {
         hub.says("n1", state);
     }
     let lives = std::collections::BTreeMap::from([("pod".to_owned(), ())]);
-    link.forget_pods(&lives, Duration::ZERO);
-    let kept: Vec<i64> = link.reports().iter().map(|(_, report)| report.since.0).collect();
+    link.drop_gone_pods(&lives, Duration::ZERO);
+    let kept: Vec<i64> = link
+        .all_reports()
+        .iter()
+        .map(|(_, report)| report.since.0)
+        .collect();
     assert_eq!(kept.len(), 8);
     assert!(kept.iter().all(|since| *since >= 92), "{kept:?}");
 }

@@ -44,7 +44,7 @@ impl Controllers {
         if self.common.settings.features.in_place_restart && self.has_daemons() {
             self.start_restarts(traces, groups, parts);
         } else {
-            self.common.board.lead();
+            self.common.board.set_leading();
         }
         self.start_placement(placement, parts);
         let pod_groups = self.start_gangs(gangs, parts);
@@ -107,7 +107,7 @@ impl Controllers {
         let (board, end) = (Arc::clone(board), self.end.clone());
         parts.spawn(async move {
             if end.run_until_cancelled(taken_over).await.is_some() {
-                board.lead();
+                board.set_leading();
                 end.cancelled().await;
             }
             Ok(())

@@ -6,8 +6,8 @@ use lockstep_protocol::beginning;
 use prost::Message as _;
 
 use crate::worker::types::{
-    AgentPhase, AgentState, BootNanos, ContainerId, Epoch, Exit, ExitCodes, Generation, Heartbeat, Standbys,
-    Starts, Target, UnixNanos,
+    AgentPhase, AgentState, BootNanos, ContainerId, Epoch, Exit, Generation, Heartbeat, Standbys, Starts,
+    Target, TerminalCodes, UnixNanos,
 };
 
 /// Longest text for people that is taken from an agent, in bytes.
@@ -149,10 +149,10 @@ fn name(what: &'static str, name: String) -> Result<String, DecodeError> {
 /// Writes one target.
 #[must_use]
 pub fn encode(target: Target) -> Vec<u8> {
-    let terminal = target
-        .terminal
+    let terminal_codes = target
+        .terminal_codes
         .into_iter()
-        .map(|ExitCodes { negated, codes }| wire::ExitCodes { negated, codes })
+        .map(|TerminalCodes { negated, codes }| wire::TerminalCodes { negated, codes })
         .collect();
     wire::Target {
         epoch: target.epoch.0,
@@ -161,7 +161,7 @@ pub fn encode(target: Target) -> Vec<u8> {
         release: target.release,
         start_fresh: target.start_fresh,
         grace_ms: target.grace_ms,
-        terminal,
+        terminal_codes,
         heartbeat_timeout_ms: target.heartbeat_timeout_ms,
         ready_timeout_ms: target.ready_timeout_ms,
     }

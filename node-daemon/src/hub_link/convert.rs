@@ -7,7 +7,7 @@ use tracing::warn;
 
 use crate::health::{Access, RuntimeAccess};
 use crate::worker::types::{
-    AgentPhase, Desired, Epoch, ExitRule, Generation, Heartbeat, Incarnation, Phase, Standbys, Starts,
+    AgentPhase, Desired, Epoch, Generation, Heartbeat, Incarnation, Phase, Standbys, Starts, TerminalRule,
     WorkerRestart, WorkerState,
 };
 
@@ -127,12 +127,12 @@ fn group(group: wire::Group) -> Option<Desired> {
         );
         return None;
     }
-    let terminal = group
-        .terminal_codes
+    let terminal_rules = group
+        .terminal_rules
         .unwrap_or_default()
         .rules
         .into_iter()
-        .filter_map(exit_rule)
+        .filter_map(terminal_rule)
         .collect();
     Some(Desired {
         group: group.uid.into(),
@@ -145,7 +145,7 @@ fn group(group: wire::Group) -> Option<Desired> {
         stale: incarnations(group.stale),
         worker_restarts: worker_restarts(group.worker_restarts),
         grace_ms: group.grace_ms,
-        terminal,
+        terminal_rules,
         heartbeat_timeout_ms: group.heartbeat_timeout_ms,
         ready_timeout_ms: group.ready_timeout_ms,
     })
@@ -173,11 +173,11 @@ fn worker_restarts(workers: Vec<wire::WorkerRestart>) -> BTreeMap<Incarnation, W
     workers.collect()
 }
 
-fn exit_rule(rule: wire::ExitCodeRule) -> Option<ExitRule> {
+fn terminal_rule(rule: wire::TerminalRule) -> Option<TerminalRule> {
     let negated = match rule.operator() {
-        wire::exit_code_rule::Operator::In => false,
-        wire::exit_code_rule::Operator::NotIn => true,
-        wire::exit_code_rule::Operator::Unspecified => {
+        wire::terminal_rule::Operator::In => false,
+        wire::terminal_rule::Operator::NotIn => true,
+        wire::terminal_rule::Operator::Unspecified => {
             warn!(
                 operator = rule.operator,
                 "ignored an exit code rule with an unknown operator"
@@ -185,7 +185,7 @@ fn exit_rule(rule: wire::ExitCodeRule) -> Option<ExitRule> {
             return None;
         }
     };
-    Some(ExitRule {
+    Some(TerminalRule {
         negated,
         codes: rule.values,
         container: some(rule.container),

@@ -1,16 +1,16 @@
 //! Turns what the control plane wants of a group into the target of one agent. Pure.
 
-use super::types::{Desired, ExitCodes, Incarnation, Target, WorkerRestart};
+use super::types::{Desired, Incarnation, Target, TerminalCodes, WorkerRestart};
 
 /// The target of the worker `(job, container)` at this incarnation.
 #[must_use]
 pub fn target(desired: &Desired, job: &str, container: &str, incarnation: &Incarnation) -> Target {
-    let terminal = desired
-        .terminal
+    let terminal_codes = desired
+        .terminal_rules
         .iter()
         .filter(|rule| rule.container.as_deref().is_none_or(|name| name == container))
         .filter(|rule| rule.job.as_deref().is_none_or(|name| name == job))
-        .map(|rule| ExitCodes {
+        .map(|rule| TerminalCodes {
             negated: rule.negated,
             codes: rule.codes.clone(),
         })
@@ -30,7 +30,7 @@ pub fn target(desired: &Desired, job: &str, container: &str, incarnation: &Incar
         release,
         start_fresh: desired.fresh.contains(incarnation),
         grace_ms: desired.grace_ms,
-        terminal,
+        terminal_codes,
         heartbeat_timeout_ms: desired.heartbeat_timeout_ms,
         ready_timeout_ms: desired.ready_timeout_ms,
     }
@@ -41,7 +41,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::worker::types::{Epoch, ExitRule, Generation, WorkerRestart};
+    use crate::worker::types::{Epoch, Generation, TerminalRule, WorkerRestart};
 
     fn incarnation(container: &str) -> Incarnation {
         Incarnation {
@@ -50,8 +50,8 @@ mod tests {
         }
     }
 
-    fn rule(container: Option<&str>, job: Option<&str>, code: i32) -> ExitRule {
-        ExitRule {
+    fn rule(container: Option<&str>, job: Option<&str>, code: i32) -> TerminalRule {
+        TerminalRule {
             negated: false,
             codes: vec![code],
             container: container.map(str::to_owned),
@@ -71,7 +71,7 @@ mod tests {
             stale: BTreeSet::new(),
             worker_restarts: BTreeMap::new(),
             grace_ms: 5000,
-            terminal: vec![
+            terminal_rules: vec![
                 rule(None, None, 1),
                 rule(Some("worker"), Some("job-0"), 2),
                 rule(Some("other"), Some("job-0"), 3),
@@ -86,7 +86,7 @@ mod tests {
     fn exit_codes_are_narrowed_to_the_worker() {
         let codes = |job: &str, container: &str| -> Vec<i32> {
             target(&desired(), job, container, &incarnation("c9"))
-                .terminal
+                .terminal_codes
                 .into_iter()
                 .flat_map(|rule| rule.codes)
                 .collect()

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 pub use lockstep_protocol::standby::{Standbys, Starts};
-pub use lockstep_protocol::{BootNanos, Epoch, Exit, Generation, Heartbeat, UnixNanos};
+pub use lockstep_protocol::{BootNanos, Epoch, Exit, Generation, Heartbeat, TerminalCodes, UnixNanos};
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -245,21 +245,12 @@ pub struct WorkerState {
     pub standbys: Option<Standbys>,
 }
 
-/// A set of exit codes.
+/// Which exit codes are terminal, and for which workers. See [`TerminalCodes`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExitCodes {
+pub struct TerminalRule {
     /// Every code but `codes`, and never 0.
     pub negated: bool,
-    /// Codes.
-    pub codes: Vec<i32>,
-}
-
-/// One rule: exit codes that Kubernetes must see.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExitRule {
-    /// Every code but `codes`, and never 0.
-    pub negated: bool,
-    /// Codes.
+    /// Exit codes.
     pub codes: Vec<i32>,
     /// Container that it is limited to.
     pub container: Option<String>,
@@ -290,8 +281,8 @@ pub struct Desired {
     pub worker_restarts: BTreeMap<Incarnation, WorkerRestart>,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u32,
-    /// Codes that Kubernetes must see.
-    pub terminal: Vec<ExitRule>,
+    /// Which exit codes are terminal.
+    pub terminal_rules: Vec<TerminalRule>,
     /// Longest time between two heartbeats of a worker, milliseconds; 0: none are required.
     pub heartbeat_timeout_ms: u32,
     /// How long a started worker may take until its first heartbeat, milliseconds; 0: no limit.
@@ -332,8 +323,8 @@ pub struct Target {
     pub start_fresh: bool,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u32,
-    /// Exit codes that Kubernetes must see, of each rule that applies to this worker.
-    pub terminal: Vec<ExitCodes>,
+    /// The terminal exit codes, of each rule that applies to this worker.
+    pub terminal_codes: Vec<TerminalCodes>,
     /// Longest time between two heartbeats of the worker, milliseconds; 0: none are required.
     pub heartbeat_timeout_ms: u32,
     /// How long a started worker may take until its first heartbeat, milliseconds; 0: no limit.

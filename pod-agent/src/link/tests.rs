@@ -92,7 +92,7 @@ fn invalid_frames_end_the_connection() {
 fn a_frame_of_the_largest_size_is_taken() {
     let mut big = target(1);
     let codes = vec![1; 60_000];
-    big.terminal.push(lockstep_proto::agent::v1::ExitCodes {
+    big.terminal_codes.push(lockstep_proto::agent::v1::TerminalCodes {
         negated: false,
         codes,
     });

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use lockstep_protocol::TerminalCodes;
+
 use super::action::{KillReport, Source};
 use super::status::{BootNanos, Epoch, Exit, Generation, Heartbeat, Standbys, UnixNanos};
 
@@ -33,27 +35,11 @@ pub struct Target {
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
     /// Exit codes with which the agent itself exits.
-    pub terminal: Vec<Codes>,
+    pub terminal_codes: Vec<TerminalCodes>,
     /// Longest time between two heartbeats of the worker; zero: none are required.
     pub heartbeat_timeout: Duration,
     /// How long a started worker may take until its first heartbeat; zero: no limit.
     pub ready_timeout: Duration,
-}
-
-/// Exit codes that Kubernetes must see.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Codes {
-    /// Every code but these, and never 0.
-    pub negated: bool,
-    /// Codes.
-    pub codes: Vec<i32>,
-}
-
-impl Codes {
-    /// For a code other than 0, which is Done before the rules apply.
-    pub(super) fn matches(&self, code: i32) -> bool {
-        self.codes.contains(&code) != self.negated
-    }
 }
 
 /// A fact.

@@ -390,7 +390,7 @@ fn exit_zero_is_done() {
 #[test]
 fn terminal_codes_end_the_container() {
     let named = |negated, codes: &[i32]| {
-        vec![Codes {
+        vec![TerminalCodes {
             negated,
             codes: codes.to_vec(),
         }]
@@ -409,10 +409,10 @@ fn terminal_codes_end_the_container() {
         ),
         (vec![], Exit::Code(1), false),
     ];
-    for (terminal, exit, ends) in cases {
+    for (terminal_codes, exit, ends) in cases {
         let mut bench = Bench::running(3);
         bench.step(Input::Target(Target {
-            terminal: terminal.clone(),
+            terminal_codes: terminal_codes.clone(),
             ..released(3)
         }));
         let actions = bench.acts(Input::WorkerExited(exit));
@@ -424,13 +424,13 @@ fn terminal_codes_end_the_container() {
         } else {
             Action::Kill { all: false }
         };
-        assert_eq!(actions, [Action::Report, expected], "{terminal:?} {exit:?}");
+        assert_eq!(actions, [Action::Report, expected], "{terminal_codes:?} {exit:?}");
         assert_eq!(bench.state(), (Phase::Exited(exit), 3));
     }
     // Exit 0 is Done, whatever the codes.
     let mut bench = Bench::running(3);
     bench.step(Input::Target(Target {
-        terminal: named(true, &[42]),
+        terminal_codes: named(true, &[42]),
         ..released(3)
     }));
     assert_eq!(

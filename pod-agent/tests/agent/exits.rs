@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use lockstep_proto::agent::v1::{ExitCodes, Phase, Target};
+use lockstep_proto::agent::v1::{Phase, Target, TerminalCodes};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -60,10 +60,10 @@ fn a_death_by_signal_is_a_failure_too() {
 
 #[test]
 fn terminal_codes_are_the_containers_own() {
-    let cases: [(&str, ExitCodes, Option<i32>); 5] = [
+    let cases: [(&str, TerminalCodes, Option<i32>); 5] = [
         (
             "exit 42",
-            ExitCodes {
+            TerminalCodes {
                 negated: false,
                 codes: vec![7, 42],
             },
@@ -71,7 +71,7 @@ fn terminal_codes_are_the_containers_own() {
         ),
         (
             "exit 42",
-            ExitCodes {
+            TerminalCodes {
                 negated: true,
                 codes: vec![7],
             },
@@ -79,7 +79,7 @@ fn terminal_codes_are_the_containers_own() {
         ),
         (
             "kill -9 $$",
-            ExitCodes {
+            TerminalCodes {
                 negated: false,
                 codes: vec![137],
             },
@@ -87,7 +87,7 @@ fn terminal_codes_are_the_containers_own() {
         ),
         (
             "exit 42",
-            ExitCodes {
+            TerminalCodes {
                 negated: false,
                 codes: vec![7],
             },
@@ -95,18 +95,18 @@ fn terminal_codes_are_the_containers_own() {
         ),
         (
             "exit 0",
-            ExitCodes {
+            TerminalCodes {
                 negated: true,
                 codes: vec![7],
             },
             Some(0),
         ),
     ];
-    for (text, terminal, code) in cases {
+    for (text, terminal_codes, code) in cases {
         let mut rig = script(text).start();
         let mut daemon = rig.accept();
         daemon.send(Target {
-            terminal: vec![terminal.clone()],
+            terminal_codes: vec![terminal_codes.clone()],
             ..first()
         });
         match code {
@@ -116,7 +116,7 @@ fn terminal_codes_are_the_containers_own() {
                 assert_eq!(
                     (last.phase(), last.exit_code),
                     (phase, code),
-                    "{text} {terminal:?}"
+                    "{text} {terminal_codes:?}"
                 );
                 assert_eq!(rig.exit_code(), code);
             }
@@ -133,7 +133,7 @@ fn terminal_codes_can_come_after_the_start() {
     let (mut rig, mut daemon) = script("until [ -e go ]; do sleep 0.01; done; exit 42").running();
     daemon.send(Target {
         epoch: 2,
-        terminal: vec![ExitCodes {
+        terminal_codes: vec![TerminalCodes {
             negated: false,
             codes: vec![42],
         }],
@@ -175,7 +175,7 @@ fn a_missing_program_can_be_terminal() {
     let mut rig = command(&["/nonexistent/worker"]).start();
     let mut daemon = rig.accept();
     daemon.send(Target {
-        terminal: vec![ExitCodes {
+        terminal_codes: vec![TerminalCodes {
             negated: false,
             codes: vec![127],
         }],

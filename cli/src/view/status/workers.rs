@@ -41,7 +41,7 @@ fn newest_pods<'s>(seen: &'s Observed, job: &str) -> Pods<'s> {
     for pod in seen.pods.iter().filter(|pod| pods::job(pod) == Some(job)) {
         let Some(index) = pods::index(pod) else { continue };
         let known = newest.entry(index).or_insert(pod);
-        if pods::rank(pod) > pods::rank(known) {
+        if pods::freshness(pod) > pods::freshness(known) {
             *known = pod;
         }
     }

@@ -15,7 +15,7 @@ use lockstep_mutants::mutant;
 use super::fit::{Demand, Fit, QueuePosition, Room};
 use super::leaving;
 use super::message;
-use super::order::{Seat, seats};
+use super::order::{ExpectedPod, expected_pods};
 use super::progress::Progress;
 use super::queue::{Held, Queue};
 use super::{Backend, Decision, Decisions, Gang, GangEvent, JobSetGangs, Pod, PodGroupRef, PodRef, World};
@@ -23,19 +23,19 @@ use super::{Backend, Decision, Decisions, Gang, GangEvent, JobSetGangs, Pod, Pod
 mod grace;
 mod pod_group;
 
-/// The order of release: optional workers after the minimum, and in each lower priorities after
-/// higher ones.
-type Rank = (bool, Reverse<i32>);
+/// The wave in which a pod is released: optional workers after the minimum, and in each lower
+/// priorities after higher ones.
+type Wave = (bool, Reverse<i32>);
 
 /// A gang during a decision.
 struct Entry<'a> {
     jobset: &'a JobSetGangs,
     gang: &'a Gang,
-    seats: Vec<Seat<'a>>,
+    expected_pods: Vec<ExpectedPod<'a>>,
     priority: i32,
     progress: Progress<'a>,
-    /// In ascending order of rank.
-    ungate: Vec<(Rank, &'a Pod)>,
+    /// In ascending order of waves.
+    ungate: Vec<(Wave, &'a Pod)>,
     group: Option<PodGroupRef>,
     discard: Option<String>,
 }
@@ -50,8 +50,8 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
         .collect();
     entries.sort_by_key(|entry| {
         let jobset = entry.jobset;
-        let place = (jobset.created, &jobset.namespace, &jobset.name, &jobset.uid);
-        (Reverse(entry.priority), place)
+        let tie_break = (jobset.created, &jobset.namespace, &jobset.name, &jobset.uid);
+        (Reverse(entry.priority), tie_break)
     });
     let mut queue = Queue::new(&world.nodes);
     let held: Vec<Held<'_>> = entries.iter().map(Entry::held).collect();
@@ -86,7 +86,7 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
         }
         // Its room is promised, and gangs behind it start after it.
         if *entry.progress.phase() == GangPhase::Scheduling {
-            queue.goes_before(entry.place(), &groups(entry.gang, entry.outstanding()));
+            queue.goes_before(entry.position(), &groups(entry.gang, entry.outstanding()));
         }
     }
     for entry in &mut entries {
@@ -130,16 +130,16 @@ fn collect(entries: Vec<Entry<'_>>, world: &World, now: Timestamp) -> Decisions 
 
 impl<'a> Entry<'a> {
     fn new(jobset: &'a JobSetGangs, gang: &'a Gang, now: Timestamp) -> Self {
-        let seats = seats(gang);
+        let expected_pods = expected_pods(gang);
         let pods = || gang.parts.iter().flat_map(|part| &part.pods);
         // Only pods state the priority. Until the first exists it could be any.
         let priority = pods().map(|pod| pod.priority).max().unwrap_or(i32::MAX);
-        let minimum = seats.iter().filter(|seat| seat.below).count();
-        let counts = (minimum, seats.len());
+        let minimum = expected_pods.iter().filter(|expected| expected.below).count();
+        let counts = (minimum, expected_pods.len());
         Self {
             jobset,
             gang,
-            seats,
+            expected_pods,
             priority,
             progress: Progress::new(jobset, gang, counts, now),
             ungate: Vec::new(),
@@ -152,16 +152,16 @@ impl<'a> Entry<'a> {
         self.gang.is_created && self.progress.is_waiting()
     }
 
-    fn below(&self) -> impl Iterator<Item = &Seat<'a>> {
-        self.seats.iter().filter(|seat| seat.below)
+    fn below(&self) -> impl Iterator<Item = &ExpectedPod<'a>> {
+        self.expected_pods.iter().filter(|expected| expected.below)
     }
 
-    /// Seats below the minimum that still need room.
-    fn outstanding(&self) -> impl Iterator<Item = &Seat<'a>> {
-        self.below().filter(|seat| !seat.is_bound())
+    /// Expected pods below the minimum that still need room.
+    fn outstanding(&self) -> impl Iterator<Item = &ExpectedPod<'a>> {
+        self.below().filter(|expected| !expected.is_bound())
     }
 
-    fn place(&self) -> QueuePosition {
+    fn position(&self) -> QueuePosition {
         QueuePosition {
             priority: self.priority,
             created: self.jobset.created,
@@ -177,28 +177,28 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Seats whose pods may be bound at any time: those below the minimum once the gang is
+    /// Expected pods that may be bound at any time: those below the minimum once the gang is
     /// released, and those without a gate.
-    fn on_their_way(&self) -> impl Iterator<Item = &Seat<'a>> {
+    fn on_their_way(&self) -> impl Iterator<Item = &ExpectedPod<'a>> {
         let released = self.progress.was_released();
-        self.seats.iter().filter(move |seat| {
-            let free = seat.pod.is_some_and(|pod| !pod.gated);
-            let by_pod_group = seat.below && self.gang.backend() == Backend::PodGroup && !released;
-            !seat.is_bound() && (seat.below && released || free && !by_pod_group)
+        self.expected_pods.iter().filter(move |expected| {
+            let free = expected.pod.is_some_and(|pod| !pod.gated);
+            let by_pod_group = expected.below && self.gang.backend() == Backend::PodGroup && !released;
+            !expected.is_bound() && (expected.below && released || free && !by_pod_group)
         })
     }
 
     fn is_settling(&self) -> bool {
-        self.progress.was(GangPhase::Scheduling) && self.below().any(|seat| !seat.is_bound())
+        self.progress.was(GangPhase::Scheduling) && self.below().any(|expected| !expected.is_bound())
     }
 
     /// Follows the passing of time and the progress of the scheduler.
     fn follow(&mut self, now: Timestamp) {
         let minimum = self.below().count();
-        let bound = self.below().filter(|seat| seat.is_bound()).count();
+        let bound = self.below().filter(|expected| expected.is_bound()).count();
         let holds_nodes = self
             .below()
-            .any(|seat| seat.pod.is_some_and(|pod| pod.node.is_some()));
+            .any(|expected| expected.pod.is_some_and(|pod| pod.node.is_some()));
         if !self.gang.is_created || self.is_ending() {
             return;
         }
@@ -246,9 +246,9 @@ impl<'a> Entry<'a> {
     where
         'a: 'h,
     {
-        let (gang, place) = (self.gang, self.place());
+        let (gang, position) = (self.gang, self.position());
         let groups = groups(gang, self.outstanding());
-        let uncreated = self.below().filter(|seat| is_awaited(gang, seat)).count();
+        let uncreated = self.below().filter(|expected| is_awaited(gang, expected)).count();
         // In the beginning the pods are still being created. A gang whose pods never appear must
         // not reserve nodes forever.
         if uncreated > 0 && self.grace_ends().is_none_or(|end| end <= now) {
@@ -267,13 +267,13 @@ impl<'a> Entry<'a> {
         let fit = queue.room.fits(&groups);
         // A gang that has room but waits for something else is not passed by gangs that would take
         // the room: either not by younger ones, or by none.
-        let mut goes_before = place;
+        let mut goes_before = position;
         let message = match &fit {
             Ok(_) if uncreated > 0 || gang.is_stopped => {
                 goes_before.priority = i32::MAX;
                 None
             }
-            Ok(_) if !queue.may_pass(place, &groups) => Some(message::behind()),
+            Ok(_) if !queue.may_pass(position, &groups) => Some(message::behind()),
             Ok(Fit::Perhaps) if settling => {
                 goes_before = QueuePosition::FIRST;
                 Some(message::settling())
@@ -305,19 +305,21 @@ impl<'a> Entry<'a> {
         if !self.progress.is_released() {
             return;
         }
-        let (gang, seats) = (self.gang, &self.seats);
+        let (gang, expected_pods) = (self.gang, &self.expected_pods);
         let priorities: Vec<i32> = gang.parts.iter().map(super::Part::priority).collect();
         let gated = |below: bool| {
-            let seats = seats.iter().filter(move |seat| seat.below == below);
-            let ranked = seats.map(|seat| (rank(&priorities, seat), seat.pod));
-            let pods = ranked.filter_map(|(rank, pod)| Some((rank, pod?)));
+            let expected_pods = expected_pods
+                .iter()
+                .filter(move |expected| expected.below == below);
+            let in_waves = expected_pods.map(|expected| (wave_of(&priorities, expected), expected.pod));
+            let pods = in_waves.filter_map(|(wave, pod)| Some((wave, pod?)));
             pods.filter(|(_, pod)| pod.gated)
         };
         self.ungate.extend(gated(true));
         if !self.was_scheduled() {
             return;
         }
-        let optional: Vec<(Rank, &Pod)> = gated(false).collect();
+        let optional: Vec<(Wave, &Pod)> = gated(false).collect();
         if self.gang.backend() == Backend::PodGroup {
             // kube-scheduler would give an optional worker the room of a pod below the minimum that
             // was lost since.
@@ -327,7 +329,7 @@ impl<'a> Entry<'a> {
             return;
         }
         let mut full: Vec<&super::Needs> = Vec::new();
-        for (rank, pod) in optional {
+        for (wave, pod) in optional {
             let group = Demand {
                 needs: &pod.needs,
                 count: 1,
@@ -342,7 +344,7 @@ impl<'a> Entry<'a> {
                 };
             if fits {
                 room.promise(&[group]);
-                self.ungate.push((rank, pod));
+                self.ungate.push((wave, pod));
             } else {
                 full.push(group.needs);
             }
@@ -358,7 +360,7 @@ impl<'a> Entry<'a> {
     /// True if all pods below the minimum are bound now.
     fn minimum_is_bound(&self) -> bool {
         mutant!(OptionalGoFirst => true);
-        self.below().all(Seat::is_bound)
+        self.below().all(ExpectedPod::is_bound)
     }
 
     /// The pods to release, in waves.
@@ -368,38 +370,39 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// True if a seat's pod must exist before the gang is released. Followers in an exclusively placed
-/// Job are created later.
-fn is_awaited(gang: &Gang, seat: &Seat<'_>) -> bool {
-    let part = gang.parts.get(seat.part);
+/// True if an expected pod must exist before the gang is released. Followers in an exclusively
+/// placed Job are created later.
+fn is_awaited(gang: &Gang, expected: &ExpectedPod<'_>) -> bool {
+    let part = gang.parts.get(expected.part);
     let follows = part.is_some_and(|part| {
         let is_exclusive = part
-            .needs_of(seat.rank)
+            .needs_of(expected.ordinal)
             .is_some_and(|needs| needs.exclusive.is_some());
-        is_exclusive && !seat.rank.is_multiple_of(part.parallelism.max(1))
+        is_exclusive && !expected.ordinal.is_multiple_of(part.parallelism.max(1))
     });
-    !seat.done && seat.pod.is_none() && !follows
+    !expected.done && expected.pod.is_none() && !follows
 }
 
-fn rank(priorities: &[i32], seat: &Seat<'_>) -> Rank {
-    let priority = priorities.get(seat.part).copied().unwrap_or(0);
-    (!seat.below, Reverse(priority))
+fn wave_of(priorities: &[i32], expected: &ExpectedPod<'_>) -> Wave {
+    let priority = priorities.get(expected.part).copied().unwrap_or(0);
+    (!expected.below, Reverse(priority))
 }
 
-/// Groups seats with the same needs, in their order. An exclusively placed Job is one group.
-fn groups<'a, 's>(gang: &'a Gang, seats: impl Iterator<Item = &'s Seat<'a>>) -> Vec<Demand<'a>>
+/// Groups expected pods with the same needs, in their order. An exclusively placed Job is one
+/// group.
+fn groups<'a, 's>(gang: &'a Gang, expected_pods: impl Iterator<Item = &'s ExpectedPod<'a>>) -> Vec<Demand<'a>>
 where
     'a: 's,
 {
     let mut groups: Vec<Demand<'a>> = Vec::new();
     // There may be as many groups as Jobs.
     let mut of_jobs: HashMap<&'a str, usize> = HashMap::new();
-    for seat in seats {
+    for expected in expected_pods {
         let template = gang
             .parts
-            .get(seat.part)
-            .and_then(|part| part.needs_of(seat.rank));
-        let Some(needs) = seat.pod.map(|pod| &pod.needs).or(template) else {
+            .get(expected.part)
+            .and_then(|part| part.needs_of(expected.ordinal));
+        let Some(needs) = expected.pod.map(|pod| &pod.needs).or(template) else {
             continue;
         };
         let known = match &needs.exclusive {

@@ -19,15 +19,17 @@ mod exclusive;
 /// The nodes, with the room that is left on them.
 #[derive(Clone, Debug)]
 pub(super) struct Room<'a> {
-    slots: Vec<Slot<'a>>,
+    nodes: Vec<NodeRoom<'a>>,
     /// Pods that may be bound at any time, to any node that can take them.
     promised: Vec<Demand<'a>>,
 }
 
+/// The room that is left on one node.
 #[derive(Clone, Debug)]
-struct Slot<'a> {
+struct NodeRoom<'a> {
     name: &'a str,
-    node: &'a Node,
+    /// The node as it was read.
+    facts: &'a Node,
     /// What is not requested by bound pods.
     unbound: Resources,
     /// The same, minus pods that are expected here.
@@ -85,9 +87,9 @@ pub(super) struct Shortfall {
     pub(super) lacks: Option<String>,
 }
 
-/// Pods that were placed on a slot.
+/// Pods that were placed on one node.
 struct Placed<'a> {
-    slot: usize,
+    node: usize,
     needs: &'a Needs,
     count: u32,
 }
@@ -104,12 +106,12 @@ impl<'a> Room<'a> {
     }
 
     fn of(nodes: &'a BTreeMap<String, Node>, occupied: bool) -> Self {
-        let slots = nodes.iter().map(|(name, node)| {
+        let nodes = nodes.iter().map(|(name, node)| {
             let mut free = node.allocatable.clone();
             free.take(if occupied { &node.requested } else { &node.lasting }, 1);
-            Slot {
+            NodeRoom {
                 name,
-                node,
+                facts: node,
                 unbound: free.clone(),
                 free,
                 closed: false,
@@ -119,7 +121,7 @@ impl<'a> Room<'a> {
             }
         });
         Self {
-            slots: slots.collect(),
+            nodes: nodes.collect(),
             promised: Vec::new(),
         }
     }
@@ -148,52 +150,52 @@ impl<'a> Room<'a> {
     /// Accounts for a pod on its node.
     pub(super) fn occupy(&mut self, pod: &Pod) {
         let name = pod.node.as_deref().unwrap_or_default();
-        let slot = self.slots.binary_search_by_key(&name, |slot| slot.name);
-        if let Some(slot) = slot.ok().and_then(|slot| self.slots.get_mut(slot)) {
-            slot.unbound.take(&pod.needs.requests, 1);
-            slot.free.take(&pod.needs.requests, 1);
+        let node = self.nodes.binary_search_by_key(&name, |node| node.name);
+        if let Some(node) = node.ok().and_then(|node| self.nodes.get_mut(node)) {
+            node.unbound.take(&pod.needs.requests, 1);
+            node.free.take(&pod.needs.requests, 1);
         }
     }
 
     /// Gives a gang precedence over those of lower priority that are as old or younger, on all
     /// nodes that could take one of its pods.
-    pub(super) fn precede(&mut self, groups: &[Demand<'a>], place: QueuePosition) {
-        for slot in &mut self.slots {
-            if slot.could_take_any(groups) {
-                let oldest = slot.first.entry(place.priority).or_insert(place.created);
-                *oldest = place.created.min(*oldest);
+    pub(super) fn precede(&mut self, groups: &[Demand<'a>], position: QueuePosition) {
+        for node in &mut self.nodes {
+            if node.could_take_any(groups) {
+                let oldest = node.first.entry(position.priority).or_insert(position.created);
+                *oldest = position.created.min(*oldest);
             }
         }
     }
 
     /// True if any of these pods could run on a node where another gang has precedence over this
     /// one.
-    pub(super) fn is_preceded(&self, groups: &[Demand<'a>], place: QueuePosition) -> bool {
-        let above = (Bound::Excluded(place.priority), Bound::Unbounded);
-        let mut slots = self.slots.iter().filter(|slot| {
-            let mut first = slot.first.range(above);
-            first.any(|(_, created)| *created <= place.created)
+    pub(super) fn is_preceded(&self, groups: &[Demand<'a>], position: QueuePosition) -> bool {
+        let above = (Bound::Excluded(position.priority), Bound::Unbounded);
+        let mut nodes = self.nodes.iter().filter(|node| {
+            let mut first = node.first.range(above);
+            first.any(|(_, created)| *created <= position.created)
         });
-        slots.any(|slot| slot.could_take_any(groups))
+        nodes.any(|node| node.could_take_any(groups))
     }
 
     /// True if some node could take pods of both.
     pub(super) fn shares_nodes(&self, some: &[Demand<'a>], others: &[Demand<'a>]) -> bool {
-        let mut slots = self.slots.iter();
-        slots.any(|slot| slot.could_take_any(some) && slot.could_take_any(others))
+        let mut nodes = self.nodes.iter();
+        nodes.any(|node| node.could_take_any(some) && node.could_take_any(others))
     }
 
     /// Reserves all nodes that could take one of these pods.
     pub(super) fn close(&mut self, groups: &[Demand<'a>]) {
-        for slot in self.slots.iter_mut().filter(|slot| !slot.closed) {
-            slot.closed = slot.could_take_any(groups);
+        for node in self.nodes.iter_mut().filter(|node| !node.closed) {
+            node.closed = node.could_take_any(groups);
         }
     }
 
     /// True if none of these pods could run on a reserved node.
     pub(super) fn is_open_to(&self, groups: &[Demand<'a>]) -> bool {
-        let mut closed = self.slots.iter().filter(|slot| slot.closed);
-        !closed.any(|slot| slot.could_take_any(groups))
+        let mut closed = self.nodes.iter().filter(|node| node.closed);
+        !closed.any(|node| node.could_take_any(groups))
     }
 
     /// True if all groups fit in addition to the promised pods and to `beside`, wherever all of
@@ -208,15 +210,15 @@ impl<'a> Room<'a> {
             if needs.exclusive.is_some() || !needs.unknown.is_empty() {
                 return false;
             }
-            let slots: Vec<&Slot<'_>> = self.slots.iter().filter(|slot| slot.could_take(needs)).collect();
-            let capacity = slots
+            let nodes: Vec<&NodeRoom<'_>> = self.nodes.iter().filter(|node| node.could_take(needs)).collect();
+            let capacity = nodes
                 .iter()
-                .map(|slot| u64::from(slot.unbound.holds(&needs.requests)))
+                .map(|node| u64::from(node.unbound.holds(&needs.requests)))
                 .sum::<u64>();
             let others = groups.iter().enumerate().filter(|(other, _)| *other != index);
             let others = others.map(|(_, other)| other).chain(&self.promised).chain(beside);
             let lost = others
-                .filter(|other| slots.iter().any(|slot| slot.could_take(other.needs)))
+                .filter(|other| nodes.iter().any(|node| node.could_take(other.needs)))
                 .map(|other| {
                     u64::from(other.count).saturating_mul(other.needs.requests.displaces(&needs.requests))
                 })
@@ -246,9 +248,9 @@ impl<'a> Room<'a> {
     }
 
     fn candidates(&self, needs: &Needs) -> Vec<usize> {
-        let slots = self.slots.iter().enumerate();
-        slots
-            .filter(|(_, slot)| slot.could_take(needs))
+        let nodes = self.nodes.iter().enumerate();
+        nodes
+            .filter(|(_, node)| node.could_take(needs))
             .map(|(index, _)| index)
             .collect()
     }
@@ -256,10 +258,10 @@ impl<'a> Room<'a> {
     /// Places as many pods of a group as fit, and returns their number.
     fn fill(&mut self, group: &Demand<'a>, candidates: &[usize], placed: &mut Vec<Placed<'a>>) -> u32 {
         let requests = &group.needs.requests;
-        let holds = |slot: &usize| {
+        let holds = |index: &usize| {
             (
-                self.slots.get(*slot).map_or(0, |slot| slot.free.holds(requests)),
-                *slot,
+                self.nodes.get(*index).map_or(0, |node| node.free.holds(requests)),
+                *index,
             )
         };
         let mut open: Vec<(u32, usize)> = candidates.iter().map(holds).filter(|(n, _)| *n > 0).collect();
@@ -267,13 +269,13 @@ impl<'a> Room<'a> {
         let mut left = group.count;
         for (holds, index) in open {
             let count = holds.min(left);
-            let Some(slot) = self.slots.get_mut(index).filter(|_| count > 0) else {
+            let Some(node) = self.nodes.get_mut(index).filter(|_| count > 0) else {
                 break;
             };
-            slot.free.take(requests, i128::from(count));
-            slot.jobs.extend(&group.needs.exclusive);
+            node.free.take(requests, i128::from(count));
+            node.jobs.extend(&group.needs.exclusive);
             placed.push(Placed {
-                slot: index,
+                node: index,
                 needs: group.needs,
                 count,
             });
@@ -284,11 +286,11 @@ impl<'a> Room<'a> {
 
     fn give_back(&mut self, placed: Vec<Placed<'a>>) {
         // In reverse order, since Jobs are popped.
-        for Placed { slot, needs, count } in placed.into_iter().rev() {
-            if let Some(slot) = self.slots.get_mut(slot) {
-                slot.free.take(&needs.requests, -i128::from(count));
+        for Placed { node, needs, count } in placed.into_iter().rev() {
+            if let Some(node) = self.nodes.get_mut(node) {
+                node.free.take(&needs.requests, -i128::from(count));
                 if needs.exclusive.is_some() {
-                    slot.jobs.pop();
+                    node.jobs.pop();
                 }
             }
         }
@@ -297,10 +299,10 @@ impl<'a> Room<'a> {
     /// The resource that is short on most of the nodes.
     fn lacking(&self, needs: &Needs, candidates: &[usize]) -> Option<String> {
         let mut lacks: BTreeMap<&str, usize> = BTreeMap::new();
-        let slots = candidates.iter().filter_map(|index| self.slots.get(*index));
-        for slot in slots {
+        let nodes = candidates.iter().filter_map(|index| self.nodes.get(*index));
+        for node in nodes {
             for (name, amount) in needs.requests.iter() {
-                if amount > slot.free.get(name) {
+                if amount > node.free.get(name) {
                     *lacks.entry(name).or_default() += 1;
                 }
             }
@@ -312,10 +314,10 @@ impl<'a> Room<'a> {
     }
 }
 
-impl Slot<'_> {
+impl NodeRoom<'_> {
     /// True if the empty node could take such a pod.
     fn could_take(&self, needs: &Needs) -> bool {
-        self.node.allocatable.holds(&needs.requests) > 0 && is_eligible(needs, self.node)
+        self.facts.allocatable.holds(&needs.requests) > 0 && is_eligible(needs, self.facts)
     }
     /// True if the empty node could take a pod of any of these.
     fn could_take_any(&self, groups: &[Demand<'_>]) -> bool {

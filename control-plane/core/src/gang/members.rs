@@ -86,7 +86,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
         }
         gang.parts.push(part);
     }
-    // The gang that starts first has its place in the queue from the creation of the JobSet.
+    // The gang that starts first has its position in the queue from the creation of the JobSet.
     let first = jobset.spec.replicated_jobs.first().map(|job| job.name.as_str());
     gangs.retain(|gang| gang.is_created || Some(gang.name.as_str()) == first);
     for gang in &mut gangs {
@@ -170,19 +170,19 @@ pub(super) fn part(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job
     let indexed = is_indexed(replicated_job);
     let mut done = BTreeSet::new();
     for job in jobs {
-        let index = job_index(job)
+        let job_index = job_index(job)
             .and_then(|index| u32::try_from(index).ok())
             .unwrap_or(0);
-        // There are no seats for such a Job. Its labels may be forged.
-        if index >= replicas {
+        // No pod of such a Job is expected. Its labels may be forged.
+        if job_index >= replicas {
             continue;
         }
         let ended = has_ended(job);
-        let seats = 0..parallelism;
-        let ranks = seats
-            .filter(|seat| ended || is_done(job, indexed, *seat, parallelism))
-            .filter_map(|seat| index.checked_mul(parallelism)?.checked_add(seat));
-        done.extend(ranks);
+        let indexes = 0..parallelism;
+        let ordinals = indexes
+            .filter(|index| ended || is_done(job, indexed, *index, parallelism))
+            .filter_map(|index| job_index.checked_mul(parallelism)?.checked_add(index));
+        done.extend(ordinals);
     }
     Part {
         name: replicated_job.name.clone(),
@@ -205,11 +205,11 @@ pub(super) fn is_indexed(replicated_job: &ReplicatedJob) -> bool {
     indexed && completions == Some(replicated_job.parallelism())
 }
 
-/// True if a Job has no work left for one of its seats.
-fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
+/// True if a Job has no work left for its pod with this completion index.
+fn is_done(job: &Job, indexed: bool, index: u32, parallelism: u32) -> bool {
     if indexed {
         let over = [completed_indexes(job), failed_indexes(job)];
-        return over.iter().flatten().any(|range| range.contains(&seat));
+        return over.iter().flatten().any(|range| range.contains(&index));
     }
     let status = job.status.as_ref();
     let count = |number: Option<i32>| number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
@@ -227,7 +227,7 @@ fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
         None if succeeded > 0 => count(status.and_then(|status| status.active)),
         None => parallelism,
     };
-    seat >= left.min(parallelism)
+    index >= left.min(parallelism)
 }
 
 /// The needs of pods from the template, by Job index. Exclusively placed Jobs differ only in their

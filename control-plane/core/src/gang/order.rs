@@ -1,8 +1,9 @@
-//! The seats of a gang, and the order in which their pods are released.
+//! The pods that a gang expects, and the order in which they are released.
 //!
-//! Each expected pod of a replicatedJob is a seat, numbered by Job index, then completion index.
-//! The seats below the minimum come before all others. In both parts, replicatedJobs of higher
-//! priority come first; at equal priority the seats of all replicatedJobs alternate.
+//! Each expected pod has an ordinal in its replicatedJob, which counts by Job index, then by
+//! completion index. The expected pods below the minimum come before all others. In both parts,
+//! replicatedJobs of higher priority come first; at equal priority the pods of all replicatedJobs
+//! alternate.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -11,46 +12,51 @@ use lockstep_mutants::mutant;
 
 use super::{Gang, Needs, Part, Pod, PodPhase};
 
-/// One seat.
+/// One of the pods that a gang expects.
 #[derive(Clone, Debug)]
-pub(super) struct Seat<'a> {
+pub(super) struct ExpectedPod<'a> {
     /// Index of its replicatedJob in the gang.
     pub(super) part: usize,
-    /// Its number in the replicatedJob, from 0.
-    pub(super) rank: u32,
+    /// Its ordinal in the replicatedJob: Job index times parallelism, plus completion index.
+    pub(super) ordinal: u32,
     /// True if it belongs to the minimum.
     pub(super) below: bool,
     /// True if its work is done.
     pub(super) done: bool,
-    /// The pod on the seat.
+    /// The pod that does its work, if there is one.
     pub(super) pod: Option<&'a Pod>,
 }
 
-impl Seat<'_> {
+impl ExpectedPod<'_> {
     /// True if it no longer needs room.
     pub(super) fn is_bound(&self) -> bool {
         self.done || self.pod.is_some_and(|pod| pod.node.is_some())
     }
 }
 
-/// All seats of a gang, in order.
-pub(super) fn seats(gang: &Gang) -> Vec<Seat<'_>> {
-    let mut seats: Vec<Seat<'_>> = Vec::new();
+/// All pods that a gang expects, in order.
+pub(super) fn expected_pods(gang: &Gang) -> Vec<ExpectedPod<'_>> {
+    let mut expected_pods: Vec<ExpectedPod<'_>> = Vec::new();
     for (index, part) in gang.parts.iter().enumerate() {
-        of_part(index, part, &mut seats);
+        of_part(index, part, &mut expected_pods);
     }
     let priorities: Vec<i32> = gang.parts.iter().map(Part::priority).collect();
-    seats.sort_by_key(|seat| {
-        let priority = priorities[seat.part];
-        (!seat.below, Reverse(priority), seat.rank, seat.part)
+    expected_pods.sort_by_key(|expected| {
+        let priority = priorities[expected.part];
+        (
+            !expected.below,
+            Reverse(priority),
+            expected.ordinal,
+            expected.part,
+        )
     });
-    seats
+    expected_pods
 }
 
 impl Part {
-    /// The needs of a seat's pod, from the template.
-    pub(super) fn needs_of(&self, rank: u32) -> Option<&Arc<Needs>> {
-        let job = rank.checked_div(self.parallelism)?;
+    /// The needs of the pod with this ordinal, from the template.
+    pub(super) fn needs_of(&self, ordinal: u32) -> Option<&Arc<Needs>> {
+        let job = ordinal.checked_div(self.parallelism)?;
         self.needs.get(usize::try_from(job).ok()?)
     }
 
@@ -61,62 +67,64 @@ impl Part {
 }
 
 /// True if the minimum of the gang needs this worker.
-fn is_below(part: &Part, rank: u32) -> bool {
+fn is_below(part: &Part, ordinal: u32) -> bool {
     mutant!(OptionalCount => true);
-    rank < part.minimum
+    ordinal < part.minimum
 }
 
-fn of_part<'a>(index: usize, part: &'a Part, seats: &mut Vec<Seat<'a>>) {
-    let first = seats.len();
+fn of_part<'a>(index: usize, part: &'a Part, expected_pods: &mut Vec<ExpectedPod<'a>>) {
+    let first = expected_pods.len();
     let total = part.replicas.saturating_mul(part.parallelism);
-    seats.extend((0..total).map(|rank| Seat {
+    expected_pods.extend((0..total).map(|ordinal| ExpectedPod {
         part: index,
-        rank,
-        below: is_below(part, rank),
-        done: part.done.contains(&rank),
+        ordinal,
+        below: is_below(part, ordinal),
+        done: part.done.contains(&ordinal),
         pod: None,
     }));
-    let seats = &mut seats[first..];
+    let expected_pods = &mut expected_pods[first..];
     if part.indexed {
         for pod in &part.pods {
-            let rank = rank(part, pod.job_index, pod.index);
-            let Some(seat) = rank.and_then(|rank| seats.get_mut(rank)) else {
+            let ordinal = ordinal(part, pod.job_index, pod.index);
+            let Some(expected) = ordinal.and_then(|ordinal| expected_pods.get_mut(ordinal)) else {
                 continue;
             };
-            seat.done |= pod.phase == PodPhase::Succeeded;
-            if is_better(pod, seat.pod) {
-                seat.pod = Some(pod);
+            expected.done |= pod.phase == PodPhase::Succeeded;
+            if is_better(pod, expected.pod) {
+                expected.pod = Some(pod);
             }
         }
         return;
     }
-    // Any pod of the Job can take any of its seats. A pod that has come further takes an earlier
-    // one.
+    // Any pod of the Job can do the work of any other. One that has come further gets a lower
+    // ordinal.
     let pods = part.pods.iter().map(AsRef::as_ref);
     let mut pods: Vec<&Pod> = pods.filter(|pod| is_live(pod)).collect();
     pods.sort_by_key(|pod| (pod.node.is_none(), pod.gated, pod.index, pod.name.as_str()));
     for pod in pods {
-        let first = rank(part, pod.job_index, Some(0)).unwrap_or(seats.len());
-        let end = first.saturating_add(part.parallelism as usize).min(seats.len());
-        let free = seats.get_mut(first..end).into_iter().flatten();
-        if let Some(seat) = { free }.find(|seat| !seat.done && seat.pod.is_none()) {
-            seat.pod = Some(pod);
+        let first = ordinal(part, pod.job_index, Some(0)).unwrap_or(expected_pods.len());
+        let end = first
+            .saturating_add(part.parallelism as usize)
+            .min(expected_pods.len());
+        let free = expected_pods.get_mut(first..end).into_iter().flatten();
+        if let Some(expected) = { free }.find(|expected| !expected.done && expected.pod.is_none()) {
+            expected.pod = Some(pod);
         }
     }
 }
 
-fn rank(part: &Part, job: u32, index: Option<u32>) -> Option<usize> {
+fn ordinal(part: &Part, job: u32, index: Option<u32>) -> Option<usize> {
     let index = index.filter(|index| *index < part.parallelism)?;
-    let rank = job.checked_mul(part.parallelism)?.checked_add(index)?;
-    usize::try_from(rank).ok()
+    let ordinal = job.checked_mul(part.parallelism)?.checked_add(index)?;
+    usize::try_from(ordinal).ok()
 }
 
-/// True if the pod can still do the seat's work.
+/// True if the pod can still do its work.
 fn is_live(pod: &Pod) -> bool {
     !pod.deleting && !pod.is_terminal()
 }
 
-/// True if the pod takes the seat rather than the other one.
+/// True if the pod, rather than the other one, does the work of the expected pod.
 fn is_better(pod: &Pod, than: Option<&Pod>) -> bool {
     is_live(pod) && than.is_none_or(|than| than.node.is_none() && pod.node.is_some())
 }

@@ -46,19 +46,19 @@ impl<'a> Queue<'a> {
 
     /// True if a gang of higher priority, as old or older and not bound yet, could use the same
     /// nodes.
-    pub(super) fn is_behind(&self, place: QueuePosition, groups: &[Demand<'a>]) -> bool {
-        self.room.is_preceded(groups, place)
+    pub(super) fn is_behind(&self, position: QueuePosition, groups: &[Demand<'a>]) -> bool {
+        self.room.is_preceded(groups, position)
     }
 
     /// Keeps gangs of lower priority that are as old or younger from starting on nodes that this
     /// one could use.
-    pub(super) fn goes_before(&mut self, place: QueuePosition, groups: &[Demand<'a>]) {
-        self.room.precede(groups, place);
+    pub(super) fn goes_before(&mut self, position: QueuePosition, groups: &[Demand<'a>]) {
+        self.room.precede(groups, position);
     }
 
     /// True if a gang may start before the waiting ones.
-    pub(super) fn may_pass(&self, place: QueuePosition, groups: &[Demand<'a>]) -> bool {
-        if self.is_behind(place, groups) {
+    pub(super) fn may_pass(&self, position: QueuePosition, groups: &[Demand<'a>]) -> bool {
+        if self.is_behind(position, groups) {
             return false;
         }
         let leaves_enough = |later: &Room<'a>| {
@@ -79,18 +79,18 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The gang waits, and gangs behind `place` do not pass it. `behind` is what the gangs behind
-    /// it take of the nodes.
+    /// The gang waits, and gangs behind `position` do not pass it. `behind` is what the gangs
+    /// behind it take of the nodes.
     pub(super) fn waits<'h>(
         &mut self,
-        place: QueuePosition,
+        position: QueuePosition,
         groups: Vec<Demand<'a>>,
         behind: impl Iterator<Item = &'h Held<'a>>,
     ) where
         'a: 'h,
     {
         self.room.close(&groups);
-        self.room.precede(&groups, place);
+        self.room.precede(&groups, position);
         if self.later.is_none() {
             let mut later = self.empty.clone();
             for held in behind {

@@ -72,7 +72,7 @@ fn has_succeeded(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job],
     }
     if is_indexed(replicated_job) {
         let part = part(jobset, replicated_job, jobs, minimum);
-        return (0..part.minimum).all(|rank| part.done.contains(&rank));
+        return (0..part.minimum).all(|ordinal| part.done.contains(&ordinal));
     }
     succeeded(jobs) >= minimum
 }

@@ -86,7 +86,7 @@ pub struct Gang {
     /// When its Jobs were started.
     pub asked: Option<Timestamp>,
     /// True if one of its Jobs that should have pods has been created. Before that the gang has a
-    /// place in the queue, but no state.
+    /// position in the queue, but no state.
     pub is_created: bool,
     /// True if all its Jobs that have not ended are suspended.
     pub is_stopped: bool,
@@ -117,7 +117,8 @@ pub struct Part {
     pub parallelism: u32,
     /// True if a Job has as many pods as completion indexes, so that the index identifies a pod.
     pub indexed: bool,
-    /// Its seats whose work is done, numbered by Job index, then completion index.
+    /// The ordinals of its pods whose work is done. They count by Job index, then by completion
+    /// index.
     pub done: BTreeSet<u32>,
     /// The needs of a pod from its template, by Job index. They stand for pods that have not been
     /// created yet.

@@ -46,7 +46,7 @@ pub struct Gathered {
 pub struct Placed {
     /// The node that it is bound to.
     pub node: Option<String>,
-    /// Its Job and completion index.
+    /// Its Job and completion index, as in [`super::PodPlace`].
     pub place: Option<(String, u32)>,
 }
 
@@ -182,7 +182,7 @@ fn workers_of(
             _ => Scope::Group,
         };
         for index in 0..u32::try_from(width).unwrap_or(0) {
-            let seat = job_index * i64::from(width) + i64::from(index);
+            let ordinal = job_index * i64::from(width) + i64::from(index);
             let completed = succeeded || completed.iter().any(|range| range.contains(&index));
             let failed = failed.iter().any(|range| range.contains(&index));
             for container in &containers {
@@ -201,7 +201,7 @@ fn workers_of(
                     keeps_pod,
                     ends_at,
                     back_off_ms,
-                    optional: elastic || minimum.is_some_and(|minimum| seat >= i64::from(minimum)),
+                    optional: elastic || minimum.is_some_and(|minimum| ordinal >= i64::from(minimum)),
                     level,
                     stays_down: false,
                     scope,
@@ -335,14 +335,14 @@ fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
         .in_place_timeout()
         .unwrap_or(annotations::DEFAULT_IN_PLACE_TIMEOUT);
     let max_backoff = jobset.max_backoff().unwrap_or(annotations::DEFAULT_MAX_BACKOFF);
-    let mut terminal: Vec<TerminalRule> = Vec::new();
+    let mut terminal_rules: Vec<TerminalRule> = Vec::new();
     for job in jobs {
         let name = job.metadata.name.as_deref().unwrap_or_default();
         let rules = job
             .spec
             .as_ref()
             .and_then(|spec| spec.pod_failure_policy.as_ref());
-        terminal.extend(
+        terminal_rules.extend(
             rules
                 .iter()
                 .flat_map(|policy| &policy.rules)
@@ -353,7 +353,7 @@ fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
         max_restarts: u32::try_from(jobset.max_restarts()).unwrap_or(0),
         timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         max_backoff_ms: u64::try_from(max_backoff.as_millis()).unwrap_or(u64::MAX),
-        terminal,
+        terminal_rules,
         escalate_after: jobset.escalate_after().ok().flatten().map(|after| EscalateAfter {
             failures: after.failures,
             within_ms: u64::try_from(after.within.as_millis()).unwrap_or(u64::MAX),

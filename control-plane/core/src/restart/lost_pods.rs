@@ -42,7 +42,7 @@ const LONGEST_MS: u64 = 60_000;
 /// Job controller is about to fill it if it is new (a single Job was recreated or scaled up).
 const UNSEEN_MS: u64 = 2_000;
 
-/// The place of a pod.
+/// The place of a pod in its group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodPlace {
     /// Name of the Job.

@@ -28,8 +28,8 @@ pub struct Policy {
     /// Longest delay before a repeatedly failing group is released, milliseconds; 0: there is no
     /// delay.
     pub max_backoff_ms: u64,
-    /// Exit codes that Kubernetes must see.
-    pub terminal: Vec<TerminalRule>,
+    /// Which exit codes are terminal, so that Kubernetes must see them.
+    pub terminal_rules: Vec<TerminalRule>,
     /// True if the control plane replaces lost pods itself, without waiting for the Job controller.
     pub replaces_pods: bool,
     /// Annotation `escalate-after`.
@@ -52,14 +52,15 @@ impl Default for Policy {
             timeout_ms: 60_000,
             recovery_ms: 15_000,
             max_backoff_ms: 60_000,
-            terminal: Vec::new(),
+            terminal_rules: Vec::new(),
             replaces_pods: true,
             escalate_after: None,
         }
     }
 }
 
-/// One onExitCodes rule of a child Job's podFailurePolicy.
+/// One onExitCodes rule of a child Job's podFailurePolicy: which exit codes are terminal, and for
+/// which workers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TerminalRule {
     /// The child Job that the rule belongs to.
@@ -109,7 +110,7 @@ impl Policy {
     /// first match wins, as in the Job controller.
     #[must_use]
     pub fn terminal_action(&self, identity: &Identity, code: i32) -> Option<TerminalAction> {
-        self.terminal
+        self.terminal_rules
             .iter()
             .find(|rule| {
                 *rule.job == *identity.job

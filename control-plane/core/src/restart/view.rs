@@ -121,9 +121,10 @@ impl<'a> View<'a> {
             }
             // An incarnation that is out of sight may be long gone, so it never hides a visible
             // one.
-            let rank = |report: &Report| (report.phase != Phase::Unlinked, report.since);
-            let newer =
-                |known: Option<(_, &Report)>| known.is_none_or(|(_, known)| rank(report) > rank(known));
+            let freshness = |report: &Report| (report.phase != Phase::Unlinked, report.since);
+            let newer = |known: Option<(_, &Report)>| {
+                known.is_none_or(|(_, known)| freshness(report) > freshness(known))
+            };
             match report.phase {
                 Phase::Done => {}
                 Phase::Lost(_) if newer(slot.ended) => slot.ended = Some((incarnation, report)),

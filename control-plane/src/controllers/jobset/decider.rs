@@ -2,7 +2,7 @@
 //!
 //! Promises: at most [`AT_ONCE`] large JobSets are decided on at a time, so that other work has
 //! cores. At most [`WAITING`] more wait, so that most reconciles are free for other JobSets. A
-//! namespace has at most half of these places. Patterns are compiled once for each spec, and those
+//! namespace has at most half of these turns. Patterns are compiled once for each spec, and those
 //! of the last [`KEPT`] specs are kept.
 
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ const AT_ONCE: u32 = 2;
 const WAITING: u32 = 8;
 /// Large JobSets of one namespace, in progress and waiting.
 const OF_ONE: u32 = (AT_ONCE + WAITING) / 2;
-/// When a JobSet without a place is tried again.
+/// When a JobSet without a turn is tried again.
 const LATER: Duration = Duration::from_millis(200);
 /// When a JobSet is tried again if some of its Jobs are not cached.
 pub(super) const IN_PART: Duration = Duration::from_secs(60);
@@ -158,7 +158,7 @@ impl Decider {
         decide: impl FnOnce(&KeptPatterns) -> Option<Decided> + Send + 'static,
     ) -> Decision {
         let namespace = key.namespace.as_deref().unwrap_or_default();
-        let Some(_place) = self.line.try_take(namespace, 1) else {
+        let Some(_turn) = self.line.try_take(namespace, 1) else {
             return Decision::Busy(LATER);
         };
         // This comes first, because other JobSets need the turns.

@@ -81,7 +81,7 @@ impl DashboardError {
 
 /// The address and the name of a dashboard.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct DashboardAddress<'a> {
     /// The address of the head's pod, if there is one to ask.
     pub(super) at: Option<SocketAddr>,
     /// Its host and port, as users know them.
@@ -111,13 +111,13 @@ struct Info {
 }
 
 impl Dashboards {
-    /// The state of a job, from the dashboard at `place`.
-    pub(super) async fn ask(&self, place: Place<'_>, id: &str) -> Ray {
-        let looked = tokio::time::timeout(TIME_OUT, self.look(place, id)).await;
+    /// The state of a job, from the dashboard at `address`.
+    pub(super) async fn ask(&self, address: DashboardAddress<'_>, id: &str) -> Ray {
+        let looked = tokio::time::timeout(TIME_OUT, self.look(address, id)).await;
         match looked.unwrap_or(Err(DashboardError::Late)) {
             Ok(ray) => ray,
             Err(error) => {
-                tracing::debug!(address = place.name, id, %error, "the dashboard is out of reach");
+                tracing::debug!(address = address.name, id, %error, "the dashboard is out of reach");
                 match error {
                     DashboardError::Refused { status, .. } => Ray::Denied(status.to_string()),
                     _ => Ray::Unreachable,
@@ -126,14 +126,14 @@ impl Dashboards {
         }
     }
 
-    async fn look(&self, place: Place<'_>, id: &str) -> Result<Ray, DashboardError> {
-        let job = match self.get(place, &format!("/api/jobs/{id}")).await? {
+    async fn look(&self, address: DashboardAddress<'_>, id: &str) -> Result<Ray, DashboardError> {
+        let job = match self.get(address, &format!("/api/jobs/{id}")).await? {
             Some(text) => Some(read(&text)?),
             None => None,
         };
         // This comes after the job's state, to detect a head that was restarted in between and does
         // not know the job.
-        let session = match self.get(place, "/api/version").await? {
+        let session = match self.get(address, "/api/version").await? {
             Some(version) => cut(
                 serde_json::from_slice::<Version>(&version)?.session_name,
                 LONGEST_WORD,
@@ -146,19 +146,27 @@ impl Dashboards {
     }
 
     /// Submits a job. Ray refuses a known id.
-    pub(super) async fn submit(&self, place: Place<'_>, body: &Value) -> Result<(), DashboardError> {
+    pub(super) async fn submit(
+        &self,
+        address: DashboardAddress<'_>,
+        body: &Value,
+    ) -> Result<(), DashboardError> {
         let body = serde_json::to_vec(body)?;
-        self.send(place, Method::POST, "/api/jobs/", body).await.map(drop)
+        self.send(address, Method::POST, "/api/jobs/", body)
+            .await
+            .map(drop)
     }
 
     /// Asks for a job to be stopped.
-    pub(super) async fn stop(&self, place: Place<'_>, id: &str) -> Result<(), DashboardError> {
+    pub(super) async fn stop(&self, address: DashboardAddress<'_>, id: &str) -> Result<(), DashboardError> {
         let path = format!("/api/jobs/{id}/stop");
-        self.send(place, Method::POST, &path, Vec::new()).await.map(drop)
+        self.send(address, Method::POST, &path, Vec::new())
+            .await
+            .map(drop)
     }
 
-    async fn get(&self, place: Place<'_>, path: &str) -> Result<Option<Bytes>, DashboardError> {
-        match self.send(place, Method::GET, path, Vec::new()).await {
+    async fn get(&self, address: DashboardAddress<'_>, path: &str) -> Result<Option<Bytes>, DashboardError> {
+        match self.send(address, Method::GET, path, Vec::new()).await {
             Ok(text) => Ok(Some(text)),
             Err(DashboardError::Refused { status, .. }) if status == StatusCode::NOT_FOUND => Ok(None),
             Err(error) => Err(error),
@@ -167,12 +175,12 @@ impl Dashboards {
 
     async fn send(
         &self,
-        place: Place<'_>,
+        address: DashboardAddress<'_>,
         method: Method,
         path: &str,
         body: Vec<u8>,
     ) -> Result<Bytes, DashboardError> {
-        let at = place.at.ok_or(DashboardError::Nowhere)?;
+        let at = address.at.ok_or(DashboardError::Nowhere)?;
         let answer = async {
             let uri = match &self.proxy {
                 // The whole address goes to the proxy (RFC 9112, 3.2.2).
@@ -182,7 +190,7 @@ impl Dashboards {
             let request = Request::builder()
                 .method(method)
                 .uri(Uri::try_from(uri).map_err(http::Error::from)?)
-                .header(header::HOST, place.name)
+                .header(header::HOST, address.name)
                 .header(header::CONTENT_TYPE, "application/json")
                 .body(Full::new(Bytes::from(body)))?;
             let stream = match &self.proxy {
@@ -300,7 +308,7 @@ mod tests {
     #[tokio::test]
     async fn a_dashboard_that_never_answers_is_not_read_for_long() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let place = Place {
+        let address = DashboardAddress {
             at: listener.local_addr().ok(),
             name: "head:8265",
         };
@@ -313,7 +321,7 @@ mod tests {
             {}
         };
         let dashboards = Dashboards { proxy: None };
-        let (asked, ()) = tokio::join!(dashboards.get(place, "/api/version"), head);
+        let (asked, ()) = tokio::join!(dashboards.get(address, "/api/version"), head);
         assert!(matches!(asked, Err(DashboardError::Http(_))), "{asked:?}");
     }
 }

@@ -18,7 +18,7 @@ use super::CONCURRENT_JOBS;
 use super::apply::{self, RayError, Text};
 use super::belonging::{Belonging, Submitter};
 use super::cluster::own_jobset;
-use super::dashboard::{Dashboards, Place};
+use super::dashboard::{DashboardAddress, Dashboards};
 use super::head_address::Heads;
 use super::kuberay::KubeRay;
 use super::packed::{LargeTurns, Packed};
@@ -167,7 +167,7 @@ impl Reconciler {
         let Some((name, id)) = question(job) else {
             return Ray::Unasked;
         };
-        let ray = self.dashboards.ask(Place { at, name }, &id).await;
+        let ray = self.dashboards.ask(DashboardAddress { at, name }, &id).await;
         // The head's sandbox may have been recreated with another address, and this address may be
         // another pod's.
         let session = job.status.as_ref().map_or("", |status| status.session.as_str());
@@ -220,7 +220,7 @@ impl Reconciler {
             .status
             .as_ref()
             .map_or("", |status| status.dashboard_url.as_str());
-        let dashboard = Place { at, name };
+        let dashboard = DashboardAddress { at, name };
         if let Some(id) = &plan.stop {
             match self.dashboards.stop(dashboard, id).await {
                 Ok(()) => tracing::info!(id, "asked Ray to stop the job"),

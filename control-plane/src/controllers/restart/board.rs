@@ -1,5 +1,5 @@
-//! The state of all groups. Each group's task posts its newest state here, and the platform API
-//! reads it. Changes are numbered in their order.
+//! The state of all groups. Each group's task writes its newest state here, through a [`Post`], and
+//! the platform API and the status page read it. Changes are numbered in their order.
 
 pub(crate) mod history;
 pub(crate) mod question;
@@ -68,7 +68,7 @@ type Shared = Arc<Mutex<History>>;
 struct Posted {
     /// The number of the [`Post`] that shows it.
     owner: u64,
-    asks: QuestionSender,
+    questions: QuestionSender,
     history: Shared,
     change: u64,
     state: Arc<Snapshot>,
@@ -102,16 +102,17 @@ impl Board {
     }
 
     /// Records that this replica leads. It leads until it ends.
-    pub fn lead(&self) {
+    pub fn set_leading(&self) {
         self.leads.send_replace(true);
     }
 
-    pub(crate) fn leads(&self) -> bool {
+    /// True if this replica leads.
+    pub(crate) fn is_leading(&self) -> bool {
         *self.leads.borrow()
     }
 
-    /// Changes when this replica begins to lead.
-    pub(crate) fn leading(&self) -> watch::Receiver<bool> {
+    /// A receiver that changes when this replica begins to lead.
+    pub(crate) fn subscribe_leading(&self) -> watch::Receiver<bool> {
         self.leads.subscribe()
     }
 
@@ -120,18 +121,18 @@ impl Board {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the state of this JobSet's group, from `now` on. The group disappears when the
-    /// post is dropped.
+    /// Opens the post of this JobSet's group, whose history begins `now`. The group appears with
+    /// its first state, and disappears when the post is dropped.
     #[must_use]
-    pub fn post(self: &Arc<Self>, namespace: &str, name: &str, now: UnixNanos) -> Post {
+    pub fn open_post(self: &Arc<Self>, namespace: &str, name: &str, now: UnixNanos) -> Post {
         let mut inner = self.lock();
         inner.latest += 1;
         let owner = inner.latest;
         drop(inner);
-        let (asks, questions) = question::channel();
+        let (question_sender, questions) = question::channel();
         Post {
             board: Arc::clone(self),
-            asks,
+            question_sender,
             questions,
             history: Arc::new(Mutex::new(History::new(now))),
             key: Key {
@@ -144,7 +145,7 @@ impl Board {
 
     /// True if the group of this JobSet has a state here.
     #[must_use]
-    pub fn shows(&self, namespace: &str, name: &str) -> bool {
+    pub fn has_group(&self, namespace: &str, name: &str) -> bool {
         let key = Key {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -152,17 +153,18 @@ impl Board {
         self.lock().groups.contains_key(&key)
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Snapshot>> {
+    /// The newest state of a group.
+    pub(crate) fn snapshot(&self, key: &Key) -> Option<Arc<Snapshot>> {
         Some(Arc::clone(&self.lock().groups.get(key)?.state))
     }
 
-    /// The sender of questions to a group's task.
-    pub(crate) fn asks(&self, key: &Key) -> Option<QuestionSender> {
-        Some(self.lock().groups.get(key)?.asks.clone())
+    /// A sender of questions to a group's task.
+    pub(crate) fn question_sender(&self, key: &Key) -> Option<QuestionSender> {
+        Some(self.lock().groups.get(key)?.questions.clone())
     }
 
-    /// The state of a group, with its last restarts.
-    pub(crate) fn history(&self, key: &Key) -> Option<(Arc<Snapshot>, History)> {
+    /// The newest state of a group, with its last restarts.
+    pub(crate) fn snapshot_with_history(&self, key: &Key) -> Option<(Arc<Snapshot>, History)> {
         let (state, history) = {
             let inner = self.lock();
             let posted = inner.groups.get(key)?;
@@ -211,7 +213,7 @@ impl Board {
     }
 
     /// How many groups have been removed. While this is unchanged, no group is missing.
-    pub(crate) fn removals(&self) -> u64 {
+    pub(crate) fn removal_count(&self) -> u64 {
         self.lock().removals
     }
 
@@ -221,8 +223,8 @@ impl Board {
         keys.find(|key| !inner.groups.contains_key(*key))
     }
 
-    /// Changes with every change of any group.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+    /// A receiver that changes with every change of any group.
+    pub(crate) fn subscribe_changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
@@ -236,19 +238,19 @@ impl Board {
     }
 }
 
-/// The place of one group on the board.
+/// The writing side of one group's entry, for its task.
 pub struct Post {
     board: Arc<Board>,
     key: Key,
     owner: u64,
-    asks: QuestionSender,
+    question_sender: QuestionSender,
     questions: mpsc::Receiver<Question>,
     history: Shared,
 }
 
 impl Post {
     /// Adds an announcement to the group's history.
-    pub fn note(&self, announcement: &Announcement, now: UnixNanos) {
+    pub fn record(&self, announcement: &Announcement, now: UnixNanos) {
         self.history().note(announcement, now);
     }
 
@@ -256,8 +258,8 @@ impl Post {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next question about this group. Cancel-safe.
-    pub async fn asked(&mut self) -> Question {
+    /// Waits for the next question about this group. Cancel-safe.
+    pub async fn next_question(&mut self) -> Question {
         match self.questions.recv().await {
             Some(question) => question,
             // This never happens, because `self` holds a sender.
@@ -265,8 +267,8 @@ impl Post {
         }
     }
 
-    /// Replaces the group's state.
-    pub fn show(&self, state: Snapshot) {
+    /// Replaces the group's state, unless a newer post has the group by now.
+    pub fn replace_state(&self, state: Snapshot) {
         if state.observed.suspended {
             self.history().supersede();
         }
@@ -281,7 +283,7 @@ impl Post {
         let change = inner.latest;
         let posted = Posted {
             owner: self.owner,
-            asks: self.asks.clone(),
+            questions: self.question_sender.clone(),
             history: Arc::clone(&self.history),
             change,
             state,

@@ -163,30 +163,32 @@ pub(crate) fn sentence(cause: &Cause) -> String {
         Some(Exit { code, .. }) => format!("exited with code {code}{}", hint(code)),
         None => "failed".to_owned(),
     };
-    let place = if cause.node.is_empty() {
+    let location = if cause.node.is_empty() {
         String::new()
     } else {
         format!(" (pod {}, node {})", cause.pod, cause.node)
     };
     match cause.reason {
-        Reason::WorkerExited => format!("{worker} {ended}{place}"),
+        Reason::WorkerExited => format!("{worker} {ended}{location}"),
         Reason::FailedAgain => {
             format!(
-                "{worker} {ended}{place}: it failed again within 60 s of a restart in place, so its pod is replaced"
+                "{worker} {ended}{location}: it failed again within 60 s of a restart in place, so its pod is replaced"
             )
         }
         Reason::FailedInNewPod => {
             format!(
-                "{worker} {ended}{place}: it failed again within 60 s of getting a new pod, so all Jobs are recreated"
+                "{worker} {ended}{location}: it failed again within 60 s of getting a new pod, so all Jobs are recreated"
             )
         }
         Reason::LastResort => {
             format!(
-                "{worker} {ended}{place} within 60 s of a restart in place, and maxRestarts is used up: all Jobs are recreated once"
+                "{worker} {ended}{location} within 60 s of a restart in place, and maxRestarts is used up: all Jobs are recreated once"
             )
         }
-        Reason::ContainerLost if cause.exit.is_none() => format!("the container of {worker} was lost{place}"),
-        Reason::ContainerLost => format!("the container of {worker} was lost: it {ended}{place}"),
+        Reason::ContainerLost if cause.exit.is_none() => {
+            format!("the container of {worker} was lost{location}")
+        }
+        Reason::ContainerLost => format!("the container of {worker} was lost: it {ended}{location}"),
         Reason::PodLost => format!("the pod of {worker} is gone"),
         Reason::TimedOut => {
             "not all workers were running again within alpha.jobset.sigs.k8s.io/inplace-timeout".to_owned()
@@ -205,10 +207,10 @@ pub(crate) fn sentence(cause: &Cause) -> String {
                 .to_owned()
         }
         Reason::HeartbeatMissed => {
-            format!("{worker} sent no heartbeat within lockstep.dev/heartbeat-timeout{place}")
+            format!("{worker} sent no heartbeat within lockstep.dev/heartbeat-timeout{location}")
         }
         Reason::ReadyTimeout => {
-            format!("{worker} was not up within lockstep.dev/ready-timeout{place}")
+            format!("{worker} was not up within lockstep.dev/ready-timeout{location}")
         }
         Reason::ProtocolError => "workers run a restart attempt that the status does not name".to_owned(),
     }
@@ -230,7 +232,7 @@ mod tests {
                 at: None,
             })
         };
-        let place = " (pod js-w-0-1-abcde, node node-7)";
+        let location = " (pod js-w-0-1-abcde, node node-7)";
         for (code, signal, how) in [
             (3, 0, "exited with code 3"),
             (
@@ -241,7 +243,7 @@ mod tests {
             (127, 0, "exited with code 127 (executable not found?)"),
             (137, 9, "was killed by signal 9"),
         ] {
-            assert_eq!(text(code, signal), format!("a worker {how}{place}"));
+            assert_eq!(text(code, signal), format!("a worker {how}{location}"));
         }
     }
 }

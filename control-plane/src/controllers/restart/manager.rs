@@ -314,7 +314,7 @@ pub async fn taken_over(stores: Stores, agents: Agents, board: Arc<Board>) {
     let mut awaited: Vec<ObjectRef<JobSet>> = listed.iter().map(|jobset| jobset.key()).collect();
     let is_awaited = |key: &ObjectRef<JobSet>| {
         let namespace = key.namespace.as_deref().unwrap_or_default();
-        !board.shows(namespace, &key.name) && group_of(&stores, &agents, key).is_some()
+        !board.has_group(namespace, &key.name) && group_of(&stores, &agents, key).is_some()
     };
     let all = async {
         while !awaited.is_empty() {

@@ -66,11 +66,11 @@ impl Observation {
     pub fn new(view: View, jobset: &JobSet, link: &GroupLink, durable: Durable) -> Self {
         let gathered = &view.gathered;
         // This comes first, so that a later hello counts as a change.
-        link.look_at(&view.nodes);
-        link.forget_pods(&gathered.pods, KEPT);
+        link.watch_nodes(&view.nodes);
+        link.drop_gone_pods(&gathered.pods, KEPT);
         // The order matters: the reports of a node that has sent Hello are among those read next.
-        let heard_nodes = link.heard(&view.nodes);
-        let received = link.reports();
+        let heard_nodes = link.reported_nodes(&view.nodes);
+        let received = link.all_reports();
         let restarts_workers = gathered
             .workers
             .values()
@@ -106,11 +106,11 @@ impl Observation {
     /// Updates the observation after a change of the JobSet's status that [`View`] does not depend
     /// on.
     pub fn renew(&mut self, link: &GroupLink, durable: Durable) {
-        let forgotten = link.forget_pods(&self.view.gathered.pods, KEPT);
+        let forgotten = link.drop_gone_pods(&self.view.gathered.pods, KEPT);
         let observed = Arc::make_mut(&mut self.observed);
         // A report that was not believed may be possible now.
         if forgotten || self.disbelieves {
-            let (workers, received) = (&observed.workers, link.reports());
+            let (workers, received) = (&observed.workers, link.all_reports());
             (observed.reports, self.disbelieves) = reports(&self.view, workers, &durable, link, received);
         }
         observed.durable = durable;
@@ -124,7 +124,7 @@ impl Observation {
 
     /// Applies the reports since the last time, and returns how soon they call for a step.
     pub fn listen(&mut self, link: &GroupLink) -> Urgency {
-        let changes = link.news();
+        let changes = link.unseen_changes();
         if changes == Changes::None {
             return Urgency::Nothing;
         }
@@ -135,7 +135,7 @@ impl Observation {
         if changes == Changes::Hello {
             // This comes first: the reports of these nodes are among those read next, and a later
             // hello counts as a change.
-            greeted = link.greeted();
+            greeted = link.newly_reported_nodes();
             observed.heard_nodes.extend(greeted.iter().cloned());
             if self.restarts_workers {
                 observed.workers = workers(view, link);
@@ -150,7 +150,7 @@ impl Observation {
         } = observed;
         let awaited = &mut self.awaited;
         let mut lies = Vec::new();
-        link.hear(|incarnation, report| {
+        link.read_new_reports(|incarnation, report| {
             let change = match view.believes(incarnation, report, durable) {
                 Ok(true) => take_in(reports, workers, incarnation, report),
                 Ok(false) => retract(reports, incarnation, report),
@@ -174,7 +174,7 @@ impl Observation {
         });
         self.disbelieves |= !lies.is_empty();
         for (incarnation, node, why) in lies {
-            link.disown(&incarnation, &node, &why);
+            link.refuse_report(&incarnation, &node, &why);
         }
         urgency
     }
@@ -351,7 +351,7 @@ fn reports(
             Ok(false) => {}
             Err(why) => {
                 disbelieves = true;
-                link.disown(&incarnation, &report.node, &why);
+                link.refuse_report(&incarnation, &report.node, &why);
             }
         }
     }
@@ -369,7 +369,7 @@ fn shared(mut report: Report, workers: &BTreeMap<Identity, Worker>) -> Report {
 fn workers(view: &View, link: &GroupLink) -> BTreeMap<Identity, Worker> {
     let mut workers = view.gathered.workers.clone();
     let restarts_workers = workers.values().any(|worker| worker.scope == Scope::Worker);
-    if restarts_workers && !view.nodes.iter().all(|node| link.restarts_workers(node)) {
+    if restarts_workers && !view.nodes.iter().all(|node| link.supports_worker_restarts(node)) {
         // Some daemons do not support restarts of one worker.
         for worker in workers.values_mut() {
             worker.scope = Scope::Group;

@@ -218,7 +218,7 @@ async fn of_one_job(
     let text = u32::try_from(job.text.get().len() / 1024).unwrap_or(u32::MAX);
     let _held = HELD.take(namespace, text.saturating_mul(TIMES)).await;
     // A Job is nearly always small, so the next ones may be read from now on.
-    let turn = (job.places > 1).then_some(turn);
+    let turn = (job.permits > 1).then_some(turn);
     let (at_once, of_one_look) = job.at_once();
     let creations = wanted.into_iter().enumerate().map(|(number, wanted)| {
         let (pods, job, present) = (&pods, &job, &present);
@@ -228,7 +228,7 @@ async fn of_one_job(
             }
             // The semaphore is never closed. If it were, one pod too many would be created at a
             // time.
-            let _permit = permits.acquire_many(job.places).await;
+            let _permit = permits.acquire_many(job.permits).await;
             let result = match job.pod(&wanted, present) {
                 Some(pod) => create(pods, &pod).await,
                 None => Ok(Outcome::Needless),

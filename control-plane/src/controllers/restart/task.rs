@@ -154,7 +154,7 @@ impl Task {
             pod_deleter: PodDeleter::new(client.clone()),
             post: context
                 .board
-                .post(jobset.ns(), jobset.name(), context.clock.now()),
+                .open_post(jobset.ns(), jobset.name(), context.clock.now()),
             standbys: context.recorder.standbys(durable.generation.max(durable.latest)),
             exposed: None,
             full_step: LastRun::none(),
@@ -174,7 +174,7 @@ impl Task {
             let began = Instant::now();
             let is_full = !matches!(before, Some((_, Reobserve::Nodes)));
             let Some(mut observation) = self.observe(before) else {
-                self.group.link.forget();
+                self.group.link.withdraw();
                 return End::Gone;
             };
             let mut timers = self.step(&mut observation);
@@ -223,7 +223,7 @@ impl Task {
     fn observe_all(&mut self, before: Option<Observation>) -> Observation {
         let durable = durable_of(&self.jobset);
         let link = &self.group.link;
-        link.heard_of(durable.epoch);
+        link.note_epoch(durable.epoch);
         // The version is read before the Jobs and pods.
         let version = self.context.stores.version_of(&self.group.key);
         let now = InputVersion::new(version, &self.jobset, &durable);
@@ -263,7 +263,7 @@ impl Task {
             biased;
             () = group.shutdown.cancelled() => return ControlFlow::Break(End::Stopped),
             () = group.stop.cancelled() => {
-                group.link.forget();
+                group.link.withdraw();
                 return ControlFlow::Break(End::Stopped);
             }
             written = self.status_writer.progress() => {
@@ -314,14 +314,14 @@ impl Task {
                     .tell(format!("JobSet {namespace}/{name}: {error}"));
             }
             Err(WriteError::Gone) => {
-                self.group.link.forget();
+                self.group.link.withdraw();
                 return ControlFlow::Break(End::Gone);
             }
             Err(WriteError::Api(_) | WriteError::Outdated | WriteError::Unchanged) => {}
             // No decision can be made durable, so none may be made. The Job controller takes over.
             Err(error @ WriteError::Pruned) => {
                 tracing::error!(%error, "stopped coordinating the group");
-                self.group.link.forget();
+                self.group.link.withdraw();
                 return ControlFlow::Break(End::Pruned);
             }
         }
@@ -345,7 +345,7 @@ impl Task {
 /// The next question about the group, not before this time. Cancel-safe.
 async fn asked_after(at: Instant, post: &mut Post) -> Question {
     tokio::time::sleep_until(at.into()).await;
-    post.asked().await
+    post.next_question().await
 }
 
 /// Resolves after this time once the API server shows a change. Cancel-safe.

@@ -8,9 +8,9 @@ use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{JobSet, labels};
 use lockstep_core::jobset::completed;
 use lockstep_core::jobset::pod::PodSummary;
-use lockstep_core::restart::{self, Durable, Gathered, Occupancy, PodPlace, TerminalRule};
+use lockstep_core::restart::{self, Durable, Gathered, Occupancy, PodPlace};
 
-use crate::hub::{GroupPolicy, Published, TerminalCode};
+use crate::hub::{self, GroupPolicy, Published};
 use crate::k8s::watch::{Stores, WatchedPod};
 
 /// The most bytes of rules that a node gets for one group. Messages have at most 16 MiB, and one
@@ -71,8 +71,8 @@ pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durab
         namespace: jobset.metadata.namespace.clone().unwrap_or_default(),
         grace_ms: u32::try_from(restart::grace_ms(jobset)).unwrap_or(u32::MAX),
         // A completed Job that is gone has no rules.
-        terminal: terminal(
-            &gathered.policy.terminal,
+        terminal_rules: terminal_rules(
+            &gathered.policy.terminal_rules,
             jobs.iter().filter(|job| job.metadata.uid.is_some()).count(),
         ),
         heartbeat_timeout_ms: restart::heartbeat_timeout_ms(jobset),
@@ -89,7 +89,7 @@ pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durab
 /// The rules for the nodes, each once. A rule of all Jobs names no Job. If the rules take more than
 /// [`RULES`], agents leave every exit to Kubernetes, which applies the rules itself: no exit code
 /// that a rule names is missed, and failed workers get new containers or pods.
-fn terminal(rules: &[TerminalRule], jobs: usize) -> Vec<TerminalCode> {
+fn terminal_rules(rules: &[restart::TerminalRule], jobs: usize) -> Vec<hub::TerminalRule> {
     let mut jobs_of: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
     for rule in rules {
         let what = (rule.container.as_deref(), rule.negated, rule.codes.as_slice());
@@ -107,7 +107,7 @@ fn terminal(rules: &[TerminalRule], jobs: usize) -> Vec<TerminalCode> {
             let container = container.unwrap_or_default();
             let size = RULE + job.len() + container.len() + room_of(codes);
             let Some(left) = room.checked_sub(size) else {
-                let every = TerminalCode {
+                let every = hub::TerminalRule {
                     job: String::new(),
                     container: String::new(),
                     negated: true,
@@ -116,7 +116,7 @@ fn terminal(rules: &[TerminalRule], jobs: usize) -> Vec<TerminalCode> {
                 return vec![every];
             };
             room = left;
-            all.push(TerminalCode {
+            all.push(hub::TerminalRule {
                 job: job.to_owned(),
                 container: container.to_owned(),
                 negated,
@@ -159,8 +159,8 @@ mod tests {
 
     use super::*;
 
-    fn rule(job: usize, codes: &[i32]) -> TerminalRule {
-        TerminalRule {
+    fn rule(job: usize, codes: &[i32]) -> restart::TerminalRule {
+        restart::TerminalRule {
             job: format!("js-w-{job}"),
             container: None,
             negated: false,
@@ -169,9 +169,9 @@ mod tests {
         }
     }
 
-    fn codes(rules: &[TerminalRule], jobs: usize) -> Vec<(String, bool, Vec<i32>)> {
-        let codes = terminal(rules, jobs).into_iter();
-        codes.map(|code| (code.job, code.negated, code.codes)).collect()
+    fn codes(rules: &[restart::TerminalRule], jobs: usize) -> Vec<(String, bool, Vec<i32>)> {
+        let rules = terminal_rules(rules, jobs).into_iter();
+        rules.map(|rule| (rule.job, rule.negated, rule.codes)).collect()
     }
 
     #[test]

@@ -101,7 +101,7 @@ mod tests {
         Refusal::Denied {
             user: user.to_owned(),
             verb,
-            place: String::new(),
+            location: String::new(),
         }
     }
 

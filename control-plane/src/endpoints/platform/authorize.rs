@@ -19,14 +19,14 @@ pub enum Refusal {
     #[error("the bearer token is not accepted")]
     Unknown,
     /// The user has no permission.
-    #[error("user {user} may not {verb} jobsets.jobset.x-k8s.io{place}")]
+    #[error("user {user} may not {verb} jobsets.jobset.x-k8s.io{location}")]
     Denied {
         /// The user.
         user: String,
         /// The verb that was checked.
         verb: &'static str,
         /// The name and the namespace, in words.
-        place: String,
+        location: String,
     },
     /// Too many calls from its address already wait for the API server.
     #[error("too many calls from this address wait to be checked")]

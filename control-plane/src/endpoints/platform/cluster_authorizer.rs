@@ -51,7 +51,7 @@ impl Authorizer for ClusterAuthorizer {
             Ok(Verdict::Denied(user)) => Err(Refusal::Denied {
                 user,
                 verb,
-                place: location(namespace, name),
+                location: location(namespace, name),
             }),
             Err(error) => Err(Refusal::Unavailable(Box::new(error))),
         }

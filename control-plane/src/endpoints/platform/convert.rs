@@ -128,14 +128,14 @@ fn newest_reports(observed: &Observed) -> Newest<'_> {
         let worker = observed.workers.get(&report.identity);
         worker.is_some_and(|worker| worker.pods.iter().any(|pod| pod.uid == incarnation.pod_uid))
     };
-    let rank = |(incarnation, report): (&Incarnation, &Report)| {
+    let freshness = |(incarnation, report): (&Incarnation, &Report)| {
         let ended = matches!(report.phase, Phase::Lost(_));
         (lives(incarnation, report), !ended, report.since)
     };
     let mut newest = Newest::new();
     for candidate in &observed.reports {
         let known = newest.entry(&candidate.1.identity).or_insert(candidate);
-        if rank(candidate) > rank(*known) {
+        if freshness(candidate) > freshness(*known) {
             *known = candidate;
         }
     }

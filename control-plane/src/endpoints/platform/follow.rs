@@ -50,8 +50,8 @@ impl Follower {
     /// A watch in this line.
     pub(super) fn new(board: Arc<Board>, filter: Filter, detail: Detail, line: Arc<NamespaceLine>) -> Self {
         Self {
-            changes: board.changes(),
-            removals: board.removals(),
+            changes: board.subscribe_changes(),
+            removals: board.removal_count(),
             board,
             filter,
             detail,
@@ -145,7 +145,7 @@ impl Follower {
 
     /// The first group that was sent and is gone.
     fn first_removed(&mut self) -> Option<Key> {
-        let removals = self.board.removals();
+        let removals = self.board.removal_count();
         if removals == self.removals {
             return None;
         }

@@ -92,7 +92,7 @@ impl health_server::Health for Health {
             let refused = CallError::new(Reason::ServiceNotFound, message);
             return Err(refused.with("field", "service").into());
         }
-        let status = status(self.board.leads(), self.shutdown.is_cancelled());
+        let status = status(self.board.is_leading(), self.shutdown.is_cancelled());
         Ok(Response::new(response(status)))
     }
 
@@ -106,7 +106,7 @@ impl health_server::Health for Health {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let watching = Watching {
             known: is_known(&request.get_ref().service),
-            leading: self.board.leading(),
+            leading: self.board.subscribe_leading(),
             shutdown: self.shutdown.clone(),
             sent: None,
             _board: Arc::clone(&self.board),

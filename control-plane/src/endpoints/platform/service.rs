@@ -80,7 +80,7 @@ impl PlatformService {
 
     /// Checks that this replica leads: only the leader knows the groups.
     pub(super) fn leads(&self) -> Result<(), Status> {
-        self.board.leads().then_some(()).ok_or_else(not_leading)
+        self.board.is_leading().then_some(()).ok_or_else(not_leading)
     }
 
     pub(super) async fn may(
@@ -102,7 +102,7 @@ impl PlatformService {
     /// # Errors
     /// Why there is no such group.
     fn group(&self, key: &Key) -> Result<Arc<Snapshot>, Status> {
-        self.board.get(key).ok_or_else(|| self.no_group(key))
+        self.board.snapshot(key).ok_or_else(|| self.no_group(key))
     }
 
     fn no_group(&self, key: &Key) -> Status {
@@ -360,7 +360,7 @@ impl Platform for PlatformService {
         let (caller, list) = Caller::of(request);
         let key = fields::key(list.namespace, list.name)?;
         self.may(&caller, "list", &key.namespace, &key.name).await?;
-        let Some((state, history)) = self.board.history(&key) else {
+        let Some((state, history)) = self.board.snapshot_with_history(&key) else {
             return Err(self.no_group(&key));
         };
         Ok(Response::new(pb::ListRestartsResponse {

@@ -64,16 +64,16 @@ impl Authorizer for Tokens {
             .to_str()
             .ok()
             .and_then(|value| value.strip_prefix("Bearer "));
-        let (may, place) = token
+        let (may, scope) = token
             .and_then(|token| token.split_once(':'))
             .ok_or(Refusal::Unknown)?;
-        if (may == "*" || may == verb) && (place == "*" || place == namespace) {
+        if (may == "*" || may == verb) && (scope == "*" || scope == namespace) {
             return Ok(());
         }
         Err(Refusal::Denied {
             user: may.to_owned(),
             verb,
-            place: authorize::location(namespace, ""),
+            location: authorize::location(namespace, ""),
         })
     }
 
@@ -143,7 +143,7 @@ impl Api {
 
     async fn leading() -> Self {
         let api = Self::start().await;
-        api.board.lead();
+        api.board.set_leading();
         api
     }
 
@@ -301,7 +301,7 @@ fn restart(name: &str, token: &str) -> pb::RestartGroupRequest {
 #[tokio::test]
 async fn a_group_is_listed_with_its_workers_and_its_last_cause() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js", UnixNanos(1));
+    let post = api.board.open_post("ours", "js", UnixNanos(1));
     let mut state = running("ours", "js", 4);
     state.cause = Some(Cause {
         reason: Reason::WorkerExited,
@@ -311,7 +311,7 @@ async fn a_group_is_listed_with_its_workers_and_its_last_cause() {
         exit: Some(Exit { code: 137, signal: 9 }),
         at: Some(UnixNanos(5)),
     });
-    post.show(state);
+    post.replace_state(state);
     let group = api.list("list:*", all()).await.unwrap().groups.remove(0);
     assert_eq!((group.namespace.as_str(), group.uid.as_str()), ("ours", "uid-js"));
     assert_eq!(
@@ -355,8 +355,8 @@ async fn pages_hold_every_group_once() {
     let posts: Vec<_> = [("a", "x"), ("a", "y"), ("b", "x"), ("c", "z")]
         .into_iter()
         .map(|(namespace, name)| {
-            let post = api.board.post(namespace, name, UnixNanos(1));
-            post.show(running(namespace, name, 0));
+            let post = api.board.open_post(namespace, name, UnixNanos(1));
+            post.replace_state(running(namespace, name, 0));
             post
         })
         .collect();
@@ -396,8 +396,8 @@ async fn pages_hold_every_group_once() {
 #[tokio::test]
 async fn a_restart_is_asked_for_once_per_token() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js", UnixNanos(1));
-    post.show(running("ours", "js", 4));
+    let post = api.board.open_post("ours", "js", UnixNanos(1));
+    post.replace_state(running("ours", "js", 4));
     let answer = api.restart("patch:ours", restart("js", "t-1")).await.unwrap();
     assert_eq!((answer.token.as_str(), answer.uid.as_str()), ("t-1", "uid-js"));
     assert_eq!((answer.generation, answer.handled), (4, false));
@@ -411,7 +411,7 @@ async fn a_restart_is_asked_for_once_per_token() {
         handled_request: Some("t-1".into()),
         ..Durable::default()
     };
-    post.show(state);
+    post.replace_state(state);
     let answer = api.restart("patch:ours", restart("js", "t-1")).await.unwrap();
     assert_eq!((answer.generation, answer.handled), (5, true));
     assert_eq!(api.patches.lock().unwrap().len(), 1);

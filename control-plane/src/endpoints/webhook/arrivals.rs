@@ -78,9 +78,9 @@ pub(super) struct Arrival {
     cut: CancellationToken,
 }
 
-/// The order in which bodies are cut off, the highest rank first.
+/// The order in which bodies are cut off, the highest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+enum CutOffOrder {
     /// The whole body has arrived, from a sender that holds this many bytes.
     Whole(usize),
     /// The body arrives at this rate, in bytes per second.
@@ -88,10 +88,10 @@ enum Rank {
 }
 
 impl Body {
-    fn rank(&self, now: Instant, held: usize) -> Rank {
+    fn cut_off_order(&self, now: Instant, held: usize) -> CutOffOrder {
         match self.is_whole {
-            true => Rank::Whole(held),
-            false => Rank::Arrives(Reverse(self.rate(now))),
+            true => CutOffOrder::Whole(held),
+            false => CutOffOrder::Arrives(Reverse(self.rate(now))),
         }
     }
 
@@ -181,7 +181,7 @@ impl Bodies {
         has_room
     }
 
-    /// Cuts off bodies that rank after this one, if together they have the memory that this one and
+    /// Cuts off bodies that come after this one, if together they have the memory that this one and
     /// those before it wait for.
     fn make_room(&self, id: u64, all: usize) {
         let now = Instant::now();
@@ -196,17 +196,17 @@ impl Bodies {
         let (mut needed, mut freed) = (self.taken, all);
         let mut later = Vec::new();
         for (other, body) in &self.by_id {
-            let rank = body.rank(now, of(body));
-            let comes_later = match rank {
+            let order = body.cut_off_order(now, of(body));
+            let comes_later = match order {
                 _ if own.has_priority != body.has_priority => own.has_priority,
-                Rank::Arrives(Reverse(of_other)) => of_other < rate,
-                Rank::Whole(share) => share > own_share,
+                CutOffOrder::Arrives(Reverse(of_other)) => of_other < rate,
+                CutOffOrder::Whole(share) => share > own_share,
             };
             match &body.cut {
                 // It frees its memory as soon as its task runs.
                 Some(cut) if cut.is_cancelled() => freed += body.bytes,
                 Some(cut) if *other != id && comes_later => {
-                    later.push(((body.has_priority, Reverse(rank)), body.bytes, cut.clone()));
+                    later.push(((body.has_priority, Reverse(order)), body.bytes, cut.clone()));
                 }
                 // A body without priority waits for this one, and not the other way round.
                 _ if *other != id && own.has_priority && !body.has_priority => {}
@@ -217,7 +217,7 @@ impl Bodies {
         if later.iter().map(|(_, bytes, _)| *bytes).sum::<usize>() < short {
             return;
         }
-        later.sort_unstable_by_key(|(rank, ..)| *rank);
+        later.sort_unstable_by_key(|(order, ..)| *order);
         for (_, bytes, cut) in later {
             if short == 0 {
                 break;

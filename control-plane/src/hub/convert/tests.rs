@@ -153,9 +153,9 @@ proptest! {
             grace_ms: numbers.3,
             heartbeat_timeout_ms: numbers.4,
             ready_timeout_ms: numbers.3,
-            terminal: codes
+            terminal_rules: codes
                 .iter()
-                .map(|(negated, codes)| TerminalCode {
+                .map(|(negated, codes)| TerminalRule {
                     job: "job".to_owned(),
                     container: String::new(),
                     negated: *negated,
@@ -186,10 +186,10 @@ proptest! {
             let list: Vec<_> = list.into_iter().filter_map(incarnation_from).collect();
             prop_assert_eq!(&list, &named);
         }
-        let rules = got.terminal_codes.unwrap().rules;
+        let rules = got.terminal_rules.unwrap().rules;
         let rules: Vec<_> = rules
             .into_iter()
-            .map(|rule| (rule.operator() == pb::exit_code_rule::Operator::NotIn, rule.values))
+            .map(|rule| (rule.operator() == pb::terminal_rule::Operator::NotIn, rule.values))
             .collect();
         prop_assert_eq!(rules, codes);
     }

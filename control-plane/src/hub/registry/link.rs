@@ -92,16 +92,17 @@ impl Unbelieved {
 }
 
 impl GroupLink {
-    /// The group's state, unless another link has it by now.
-    fn own(&self) -> Option<MutexGuard<'_, Inner>> {
+    /// Locks the group's state, unless another link has it by now.
+    fn lock(&self) -> Option<MutexGuard<'_, Inner>> {
         let inner = self.state.lock();
         (inner.owner == Some(self.owner)).then_some(inner)
     }
 
-    /// The newest reports, by node and incarnation. All of them count as seen then; Hellos do not.
+    /// The newest report of each incarnation, by node and incarnation. It marks them as seen, but
+    /// not Hellos.
     #[must_use]
-    pub fn reports(&self) -> Vec<(Incarnation, Report)> {
-        let Some(mut inner) = self.own() else {
+    pub fn all_reports(&self) -> Vec<(Incarnation, Report)> {
+        let Some(mut inner) = self.lock() else {
             return Vec::new();
         };
         let mut all = Vec::new();
@@ -111,36 +112,37 @@ impl GroupLink {
         all
     }
 
-    /// What has changed on the nodes since the task last looked.
+    /// The kind of change on the nodes that the task has not read yet. It marks nothing as seen.
     #[must_use]
-    pub fn news(&self) -> Changes {
-        match self.own() {
+    pub fn unseen_changes(&self) -> Changes {
+        match self.lock() {
             Some(inner) if inner.has_hello => Changes::Hello,
             Some(inner) if inner.reports.has_unseen() => Changes::Reports,
             _ => Changes::None,
         }
     }
 
-    /// Shows the reports that have changed since the last call, without those that
-    /// [`GroupLink::forget_pods`] has dropped. The group is locked meanwhile: `see` must be quick,
-    /// and must not use this link.
-    pub fn hear(&self, see: impl FnMut(&Incarnation, &Report)) {
-        if let Some(mut inner) = self.own() {
+    /// Calls `see` with each report that is not marked as seen, and marks it. Those that
+    /// [`GroupLink::drop_gone_pods`] has dropped are left out. The group is locked meanwhile: `see`
+    /// must be quick, and must not use this link.
+    pub fn read_new_reports(&self, see: impl FnMut(&Incarnation, &Report)) {
+        if let Some(mut inner) = self.lock() {
             inner.reports.show_unseen(see);
         }
     }
 
-    /// Notes an implausible report, once for each. It has no other effect.
-    pub fn disown(&self, incarnation: &Incarnation, node: &str, why: &Unbelieved) {
-        let Some(mut inner) = self.own() else { return };
-        if inner.reports.disown(node, incarnation) {
+    /// Logs and counts a report that the task does not believe, once for each report. It has no
+    /// other effect.
+    pub fn refuse_report(&self, incarnation: &Incarnation, node: &str, why: &Unbelieved) {
+        let Some(mut inner) = self.lock() else { return };
+        if inner.reports.refuse(node, incarnation) {
             drop(inner);
             self.registry.refusals.note(node, why.reason(), why);
         }
     }
 
-    /// Notes an epoch that the group's status holds.
-    pub fn heard_of(&self, epoch: Epoch) {
+    /// Notes an epoch that the group's status holds. It may be above this leader's own.
+    pub fn note_epoch(&self, epoch: Epoch) {
         self.registry.epoch_tracker.note_status(epoch);
     }
 
@@ -150,12 +152,12 @@ impl GroupLink {
         self.registry.epoch
     }
 
-    /// Resolves when reports have changed since the last call. Cancel-safe: no change is lost.
+    /// Waits for a change on the nodes since the last call. Cancel-safe: no change is lost.
     pub async fn changed(&self) {
         self.state.changed.notified().await;
     }
 
-    /// The same, but not before this time.
+    /// Like [`GroupLink::changed`], but does not return before this time.
     pub async fn changed_after(&self, at: Instant) {
         if at > Instant::now() {
             tokio::time::sleep_until(at.into()).await;
@@ -163,19 +165,20 @@ impl GroupLink {
         self.changed().await;
     }
 
-    /// From now on only Hellos of these nodes count as changes. Reports of other nodes are kept,
-    /// but the task does not wait for them.
-    pub fn look_at(&self, nodes: &Arc<BTreeSet<String>>) {
-        if let Some(mut inner) = self.own() {
+    /// Makes these the nodes that the task waits for. From now on only their Hellos count as
+    /// changes. Reports of other nodes are kept.
+    pub fn watch_nodes(&self, nodes: &Arc<BTreeSet<String>>) {
+        if let Some(mut inner) = self.lock() {
             inner.nodes = Some(Arc::clone(nodes));
             inner.hellos.clear();
         }
     }
 
-    /// Those of these nodes whose daemons have reported to this leader. Reports that are read after
-    /// this include theirs; a later Hello counts as a change.
+    /// Those of these nodes whose daemons have reported to this leader. It marks all Hellos as
+    /// seen. Reports that are read after this include those of the nodes; a later Hello counts as a
+    /// change.
     #[must_use]
-    pub fn heard(&self, nodes: &BTreeSet<String>) -> BTreeSet<String> {
+    pub fn reported_nodes(&self, nodes: &BTreeSet<String>) -> BTreeSet<String> {
         self.take_hellos();
         nodes
             .iter()
@@ -184,18 +187,18 @@ impl GroupLink {
             .collect()
     }
 
-    /// The same for the watched nodes that have sent a Hello since the last call.
+    /// The same for the watched nodes whose Hellos are not marked as seen.
     #[must_use]
-    pub fn greeted(&self) -> BTreeSet<String> {
+    pub fn newly_reported_nodes(&self) -> BTreeSet<String> {
         self.take_hellos()
             .into_iter()
             .filter(|node| self.has_snapshot(node))
             .collect()
     }
 
-    /// The nodes that have sent a Hello. They count as seen then.
+    /// The nodes with a Hello that is not marked as seen. It marks them.
     fn take_hellos(&self) -> BTreeSet<String> {
-        let Some(mut inner) = self.own() else {
+        let Some(mut inner) = self.lock() else {
             return BTreeSet::new();
         };
         inner.has_hello = false;
@@ -210,7 +213,7 @@ impl GroupLink {
     /// True if this node's daemon can restart one worker without its group, or its version is not
     /// known yet.
     #[must_use]
-    pub fn restarts_workers(&self, node: &str) -> bool {
+    pub fn supports_worker_restarts(&self, node: &str) -> bool {
         let node = self.registry.nodes.get(node);
         node.is_none_or(|node| node.protocol >= NODE_PROTOCOL_WORKER_RESTARTS)
     }
@@ -218,9 +221,9 @@ impl GroupLink {
     /// Drops the reports of pods that are not in `pods` and have sent nothing for `silence`, since
     /// a report may come before its pod does. Of the ended containers of one worker in one pod the
     /// latest few are kept. Returns true if any report was dropped.
-    pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) -> bool {
+    pub fn drop_gone_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) -> bool {
         let mut inner = self.state.lock();
-        let dropped = inner.reports.forget_pods(pods, silence);
+        let dropped = inner.reports.drop_gone_pods(pods, silence);
         let any = !dropped.is_empty();
         if any {
             inner.last_published = None;
@@ -232,7 +235,7 @@ impl GroupLink {
 
     /// Sends the desired state to the group's nodes, to each only what is new to it.
     pub fn publish(&self, published: Published) {
-        let Some(mut inner) = self.own() else { return };
+        let Some(mut inner) = self.lock() else { return };
         let again = std::mem::take(&mut inner.again);
         let is_new = inner.last_published.as_ref() != Some(&published);
         if !is_new && again.is_empty() {
@@ -286,9 +289,9 @@ impl GroupLink {
         }
     }
 
-    /// Tells the nodes that the group is no longer managed.
-    pub fn forget(&self) {
-        let Some(mut inner) = self.own() else { return };
+    /// Takes back what was published: tells the nodes that the group is no longer managed.
+    pub fn withdraw(&self) {
+        let Some(mut inner) = self.lock() else { return };
         inner.last_published = None;
         inner.again.clear();
         let published = std::mem::take(&mut inner.published);
@@ -308,7 +311,7 @@ impl GroupLink {
 
 impl Drop for GroupLink {
     fn drop(&mut self) {
-        let Some(mut inner) = self.own() else { return };
+        let Some(mut inner) = self.lock() else { return };
         inner.owner = None;
         inner.unclaimed_since = Instant::now();
     }

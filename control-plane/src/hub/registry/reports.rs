@@ -40,8 +40,8 @@ struct StoredReport {
     at: Instant,
     /// True if the group's task has not seen it yet.
     is_unseen: bool,
-    /// True if it was noted as implausible.
-    disowned: bool,
+    /// True if the group's task does not believe it.
+    refused: bool,
 }
 
 /// What became of a report.
@@ -78,7 +78,7 @@ impl Reports {
             report,
             at,
             is_unseen: true,
-            disowned: false,
+            refused: false,
         };
         let outcome = match known {
             Some(known) => {
@@ -150,13 +150,13 @@ impl Reports {
         }
     }
 
-    /// Notes a report as implausible. True if it was not noted before.
-    pub(super) fn disown(&mut self, node: &str, incarnation: &Incarnation) -> bool {
+    /// Marks a report as refused. True if it was not marked before.
+    pub(super) fn refuse(&mut self, node: &str, incarnation: &Incarnation) -> bool {
         let stored = self
             .nodes
             .get_mut(node)
             .and_then(|node| node.reports.get_mut(incarnation));
-        stored.is_some_and(|stored| !std::mem::replace(&mut stored.disowned, true))
+        stored.is_some_and(|stored| !std::mem::replace(&mut stored.refused, true))
     }
 
     /// All incarnations, with the nodes that have reported them.
@@ -172,7 +172,7 @@ impl Reports {
     /// Drops the reports of pods that are not in `pods` and have sent nothing for `silence`. Of the
     /// ended containers of one worker in one pod the latest [`ENDED`] are kept. Returns what was
     /// dropped.
-    pub(super) fn forget_pods<V>(
+    pub(super) fn drop_gone_pods<V>(
         &mut self,
         pods: &BTreeMap<String, V>,
         silence: Duration,

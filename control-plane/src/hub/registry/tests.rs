@@ -5,8 +5,8 @@ use lockstep_proto::node::v1::hub_message::Kind;
 use super::*;
 use crate::hub::outbox::NextMessage;
 
-fn heard(link: &GroupLink) -> usize {
-    link.heard(&BTreeSet::from(["n1".to_owned()])).len()
+fn reported(link: &GroupLink) -> usize {
+    link.reported_nodes(&BTreeSet::from(["n1".to_owned()])).len()
 }
 
 #[test]
@@ -16,27 +16,27 @@ fn a_node_is_heard_once_its_snapshot_is_stored_and_not_before() {
     let outbox = Outbox::new(pb::Welcome::default());
     let (session, _) = registry.enter("n1", &outbox, 1);
     assert_eq!(
-        heard(&link),
+        reported(&link),
         0,
         "a task that looks now would count its workers as missing"
     );
     registry.disconnect("n1", session);
     let session = registry.connect("n1", &outbox, 1, Vec::new());
-    assert_eq!(heard(&link), 1);
+    assert_eq!(reported(&link), 1);
     registry.disconnect("n1", session);
-    assert_eq!(heard(&link), 1, "its report is known");
+    assert_eq!(reported(&link), 1, "its report is known");
 }
 
 #[test]
 fn a_hello_counts_as_a_change_until_it_is_read() {
     let registry = Registry::new(Epoch(7));
     let link = registry.claim("u");
-    assert_eq!(heard(&link), 0);
+    assert_eq!(reported(&link), 0);
     registry.connect("n1", &Outbox::new(pb::Welcome::default()), 1, Vec::new());
-    assert_eq!(link.reports(), []);
-    assert_eq!(link.news(), Changes::Hello);
-    assert_eq!(heard(&link), 1);
-    assert_eq!(link.news(), Changes::None);
+    assert_eq!(link.all_reports(), []);
+    assert_eq!(link.unseen_changes(), Changes::Hello);
+    assert_eq!(reported(&link), 1);
+    assert_eq!(link.unseen_changes(), Changes::None);
 }
 
 #[test]
@@ -46,22 +46,22 @@ fn a_hello_is_passed_once_to_the_group_that_watches_the_node() {
     let connect = |node: &str| registry.connect(node, &Outbox::new(pb::Welcome::default()), 1, Vec::new());
     connect("n1");
     let nodes = ["n1", "n2", "n3"].map(str::to_owned);
-    link.look_at(&Arc::new(nodes.clone().into()));
-    assert_eq!(link.heard(&nodes.into()).len(), 1);
+    link.watch_nodes(&Arc::new(nodes.clone().into()));
+    assert_eq!(link.reported_nodes(&nodes.into()).len(), 1);
     connect("n2");
     connect("n4");
     let named = |names: &[&str]| BTreeSet::from_iter(names.iter().map(|name| (*name).to_owned()));
-    let second = link.greeted();
+    let second = link.newly_reported_nodes();
     assert_eq!(
         second,
         named(&["n2"]),
         "the first was heard, the last does not concern it"
     );
-    assert_eq!(link.news(), Changes::None);
+    assert_eq!(link.unseen_changes(), Changes::None);
     connect("n3");
     connect("n3");
-    assert_eq!(link.greeted(), named(&["n3"]));
-    assert!(link.greeted().is_empty());
+    assert_eq!(link.newly_reported_nodes(), named(&["n3"]));
+    assert!(link.newly_reported_nodes().is_empty());
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_pod_of_another_namespace_is_none_of_the_groups_workers() {
     // server's pods as usual.
     let said = [worker("own", "ns"), worker("foreign", "other"), worker("old", "")];
     registry.report("n1", session, said.into());
-    let kept: Vec<String> = link.reports().into_iter().map(|(of, _)| of.pod_uid).collect();
+    let kept: Vec<String> = link.all_reports().into_iter().map(|(of, _)| of.pod_uid).collect();
     assert_eq!(kept, ["old", "own"]);
     assert_eq!(registry.refusals.count("other_namespace"), 1);
     assert_eq!(registry.nodes.get("n1").unwrap().workers.len(), 2);

@@ -48,7 +48,7 @@ impl Node {
         let kind = node_message::Kind::Report(report);
         self.tx.send(pb::NodeMessage { kind: Some(kind) }).await.unwrap();
         tokio::time::timeout(Duration::from_secs(10), async {
-            while link.reports().first().map(|(_, report)| report.generation.0) != Some(revision) {
+            while link.all_reports().first().map(|(_, report)| report.generation.0) != Some(revision) {
                 link.changed().await;
             }
         })
@@ -118,7 +118,7 @@ async fn the_node_is_that_of_the_token_whatever_the_headers_say() {
         .await
         .unwrap();
     wait_for_phase(&link, Phase::Running).await;
-    assert!(heard(&link, "n1") && !heard(&link, "n2"));
+    assert!(has_reported(&link, "n1") && !has_reported(&link, "n2"));
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ fn a_worker_is_of_the_group_that_it_was_of_first() {
         registry.report("n1", session, vec![moved]);
     }
     assert_eq!((registry.groups(), refusals.count("other_group")), (1, 100));
-    assert_eq!(link.reports()[0].1.phase, Phase::Running);
+    assert_eq!(link.all_reports()[0].1.phase, Phase::Running);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_node_has_so_many_workers_however_often_it_connects_and_room_for_those_that_
         registry.report("n1", session, vec![another(first + MOST)]);
         assert_eq!(registry.groups(), MOST);
         let link = registry.claim(&format!("group-of-{first}"));
-        assert_eq!(link.reports()[0].1.phase, Phase::Running);
+        assert_eq!(link.all_reports()[0].1.phase, Phase::Running);
     }
     // Workers beyond the limit of a message count as one refusal; those beyond the limit of the
     // node count individually.
@@ -71,7 +71,7 @@ fn pods_that_come_and_go_take_no_room_from_others() {
     let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
     let of = |uid: &str| {
         let link = registry.claim(uid);
-        link.reports().len()
+        link.all_reports().len()
     };
     let gone = |number: usize| another(number).incarnation.unwrap();
     let ended = |number: usize| pb::WorkerState {
@@ -141,7 +141,7 @@ fn a_name_that_none_can_have_is_not_kept_and_the_workers_beside_it_are() {
     let link = registry.claim(UID);
     states.push(good());
     connect(&registry, states);
-    assert_eq!((link.reports().len(), registry.groups()), (1, 1));
+    assert_eq!((link.all_reports().len(), registry.groups()), (1, 1));
     assert_eq!(refusals.count("long_name"), refused);
 }
 

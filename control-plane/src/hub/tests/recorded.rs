@@ -10,7 +10,11 @@ use super::*;
 async fn wait_for_phases(link: &crate::hub::GroupLink, wanted: [Phase; 2]) {
     let all = async {
         loop {
-            let phases: Vec<Phase> = link.reports().iter().map(|(_, report)| report.phase).collect();
+            let phases: Vec<Phase> = link
+                .all_reports()
+                .iter()
+                .map(|(_, report)| report.phase)
+                .collect();
             if phases == wanted {
                 return;
             }
@@ -18,7 +22,7 @@ async fn wait_for_phases(link: &crate::hub::GroupLink, wanted: [Phase; 2]) {
         }
     };
     let waited = tokio::time::timeout(Duration::from_secs(10), all).await;
-    assert!(waited.is_ok(), "{:?} never became {wanted:?}", link.reports());
+    assert!(waited.is_ok(), "{:?} never became {wanted:?}", link.all_reports());
 }
 
 async fn plays(protocol: u32, recording: &str) {
@@ -35,7 +39,7 @@ async fn plays(protocol: u32, recording: &str) {
         "{welcome:?}"
     );
     wait_for_phases(&link, [Phase::Running, Phase::Running]).await;
-    assert_eq!(link.restarts_workers("n1"), protocol >= 2);
+    assert_eq!(link.supports_worker_restarts("n1"), protocol >= 2);
     let exit = lockstep_core::restart::Exit { code: 1, signal: 0 };
     tx.send(messages.next().unwrap()).await.unwrap();
     wait_for_phases(&link, [Phase::Exited(exit), Phase::Running]).await;
@@ -47,7 +51,7 @@ async fn plays(protocol: u32, recording: &str) {
         tx.send(message).await.unwrap();
     }
     wait_for_phases(&link, [Phase::Running, Phase::Running]).await;
-    for (_, report) in link.reports() {
+    for (_, report) in link.all_reports() {
         assert_eq!((report.generation, report.node.as_str()), (Generation(1), "n1"));
     }
     assert_eq!(hub.refusals.count("malformed"), 0);

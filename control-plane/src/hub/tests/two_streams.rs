@@ -7,7 +7,7 @@ use super::*;
 /// The registry's view of the only worker.
 fn believed(hub: &Hub) -> Vec<Phase> {
     let link = hub.registry.claim(UID);
-    link.reports()
+    link.all_reports()
         .into_iter()
         .map(|(_, report)| report.phase)
         .collect()

@@ -182,7 +182,7 @@ proptest! {
     fn a_target_arrives_as_it_was_sent(
         numbers in any::<(u64, u64, u64, u32, u32, u32)>(),
         flags in any::<(bool, bool)>(),
-        terminal in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<i32>(), 0..4)), 0..4),
+        sent in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<i32>(), 0..4)), 0..4),
     ) {
         let target = Target {
             epoch: Epoch(numbers.0),
@@ -191,10 +191,10 @@ proptest! {
             release: flags.0,
             start_fresh: flags.1,
             grace_ms: numbers.3,
-            terminal: terminal
+            terminal_codes: sent
                 .iter()
                 .cloned()
-                .map(|(negated, codes)| ExitCodes { negated, codes })
+                .map(|(negated, codes)| TerminalCodes { negated, codes })
                 .collect(),
             heartbeat_timeout_ms: numbers.4,
             ready_timeout_ms: numbers.5,
@@ -212,8 +212,8 @@ proptest! {
             numbers
         );
         prop_assert_eq!((got.release, got.start_fresh), flags);
-        let codes: Vec<_> = got.terminal.into_iter().map(|codes| (codes.negated, codes.codes)).collect();
-        prop_assert_eq!(codes, terminal);
+        let codes: Vec<_> = got.terminal_codes.into_iter().map(|codes| (codes.negated, codes.codes)).collect();
+        prop_assert_eq!(codes, sent);
     }
 }
 

@@ -11,10 +11,10 @@ fn incarnation() -> impl Strategy<Value = wire::Incarnation> {
     })
 }
 
-fn rule() -> impl Strategy<Value = wire::ExitCodeRule> {
+fn rule() -> impl Strategy<Value = wire::TerminalRule> {
     let values = prop::collection::vec(any::<i32>(), 0..4);
     (-1..4, values, "[a-z]{0,3}", "[a-z]{0,3}").prop_map(|(operator, values, container, job)| {
-        wire::ExitCodeRule {
+        wire::TerminalRule {
             operator,
             values,
             container,
@@ -47,7 +47,7 @@ fn group() -> impl Strategy<Value = wire::Group> {
             fresh,
             stale,
             grace_ms: numbers.3,
-            terminal_codes: rules.map(|rules| wire::TerminalCodes { rules }),
+            terminal_rules: rules.map(|rules| wire::TerminalRules { rules }),
             heartbeat_timeout_ms: numbers.4,
             ready_timeout_ms: numbers.3,
         },
@@ -89,12 +89,12 @@ proptest! {
                 let named = (named.pod_uid.as_str(), named.container_id.as_str());
                 got.fresh.iter().any(|got| (got.pod.as_str(), got.container.as_str()) == named)
             }), "one is missing in {:?}", got.fresh);
-            let rules = sent.terminal_codes.iter().flat_map(|codes| &codes.rules);
+            let rules = sent.terminal_rules.iter().flat_map(|sent| &sent.rules);
             let known: Vec<_> = rules
                 .filter(|rule| (1..=2).contains(&rule.operator))
                 .map(|rule| (rule.operator == 2, rule.values.clone()))
                 .collect();
-            let rules: Vec<_> = got.terminal.iter().map(|rule| (rule.negated, rule.codes.clone())).collect();
+            let rules: Vec<_> = got.terminal_rules.iter().map(|rule| (rule.negated, rule.codes.clone())).collect();
             prop_assert_eq!(rules, known);
         }
     }

@@ -294,8 +294,8 @@ fn order() -> impl Strategy<Value = Target> {
             release,
             start_fresh,
             grace: Duration::from_millis(grace * 10),
-            terminal: codes
-                .map(|(negated, codes)| Codes { negated, codes })
+            terminal_codes: codes
+                .map(|(negated, codes)| TerminalCodes { negated, codes })
                 .into_iter()
                 .collect(),
             heartbeat_timeout: Duration::from_secs(counted_restarts % 2),

@@ -47,12 +47,13 @@ impl World {
         };
         let beside = container.processes.iter().find(|(number, process)| {
             let is_before = process.generation != calls.generation;
-            **number != caller && (is_before || process.slot == calls.slot && process.slot.is_some())
+            **number != caller
+                && (is_before || process.local_rank == calls.local_rank && process.local_rank.is_some())
         });
         if let Some((number, process)) = beside {
             let what = format!(
                 "{id} starts rank {:?} of generation {} beside process {number}, rank {:?} of generation {}",
-                calls.slot, calls.generation, process.slot, process.generation
+                calls.local_rank, calls.generation, process.local_rank, process.generation
             );
             self.violate(what);
         }

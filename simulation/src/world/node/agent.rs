@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use lockstep_node_daemon::worker::facts::Input as DaemonInput;
 use lockstep_node_daemon::worker::types::{
-    AgentPhase, AgentState, ContainerId, Exit as DaemonExit, ExitCodes, LinkId, PodUid,
-    Starts as DaemonStarts, Target as DaemonTarget,
+    AgentPhase, AgentState, ContainerId, Exit as DaemonExit, LinkId, PodUid, Starts as DaemonStarts,
+    Target as DaemonTarget,
 };
 use lockstep_pod_agent::machine::{
-    Action, BootNanos, Codes, Epoch, Exit, Input, Moment, Phase, Source, Status, Target, UnixNanos,
+    Action, BootNanos, Epoch, Exit, Input, Moment, Phase, Source, Status, Target, UnixNanos,
 };
 
 use crate::time::{MS, SEC, Time, US, unix};
@@ -243,11 +243,7 @@ impl World {
             grace: Duration::from_millis(u64::from(target.grace_ms)),
             heartbeat_timeout: Duration::from_millis(u64::from(target.heartbeat_timeout_ms)),
             ready_timeout: Duration::from_millis(u64::from(target.ready_timeout_ms)),
-            terminal: target
-                .terminal
-                .into_iter()
-                .map(|ExitCodes { negated, codes }| Codes { negated, codes })
-                .collect(),
+            terminal_codes: target.terminal_codes,
         });
         let container = id.to_owned();
         self.queue.push(

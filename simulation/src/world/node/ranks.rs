@@ -78,7 +78,7 @@ impl World {
         let is_launcher = container.worker == Some(number) && is_alive;
         let ranks = &mut container.ranks;
         match does {
-            Does::StartsRank(slot) if is_launcher => self.rank_starts(id, number, slot),
+            Does::StartsRank(local_rank) if is_launcher => self.rank_starts(id, number, local_rank),
             Does::Settles if is_launcher => self.ranks_settle(id, number),
             Does::StartsRank(_) | Does::Settles => {}
             Does::Calls => self.agent_hears(id, number),
@@ -115,9 +115,9 @@ impl World {
     pub(crate) fn launcher_begins(&mut self, id: &str, launcher: ProcessId) {
         let container = self.containers.get(id);
         let number = container.map_or(0, |container| container.ranks.number);
-        for slot in 0..number {
+        for local_rank in 0..number {
             let after = self.rng.span(MS, 3 * SEC);
-            self.standby_will(id, launcher, after, Does::StartsRank(slot));
+            self.standby_will(id, launcher, after, Does::StartsRank(local_rank));
         }
         if number > 0 {
             self.standby_will(id, launcher, SETTLED, Does::Settles);
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// The launcher starts a process that is to be this rank.
-    fn rank_starts(&mut self, id: &str, launcher: ProcessId, slot: u8) {
+    fn rank_starts(&mut self, id: &str, launcher: ProcessId, local_rank: u8) {
         let process = self.process(0).that_calls();
         self.last_id += 1;
         let caller = self.last_id;
@@ -137,17 +137,17 @@ impl World {
         let Some(generation) = launcher.map(|launcher| launcher.generation) else {
             return;
         };
-        if calls.any(|call| call.slot == slot) {
+        if calls.any(|call| call.local_rank == local_rank) {
             return;
         }
         let process = Process {
             generation,
-            slot: Some(slot),
+            local_rank: Some(local_rank),
             ..process
         };
         container.processes.insert(caller, process);
-        container.ranks.calls.push(Call::new(caller, slot));
-        self.say(|| format!("{id}: rank {slot} calls as process {caller}"));
+        container.ranks.calls.push(Call::new(caller, local_rank));
+        self.say(|| format!("{id}: rank {local_rank} calls as process {caller}"));
         let after = self.rng.span(20 * US, 2 * MS);
         self.standby_will(id, caller, after, Does::Calls);
     }
@@ -166,7 +166,7 @@ impl World {
         };
         let after = self.rng.span(from, to);
         if call.again || exit == Exit::Code(0) {
-            self.standby_will(id, launcher, after, Does::StartsRank(call.slot));
+            self.standby_will(id, launcher, after, Does::StartsRank(call.local_rank));
         } else {
             self.process_will_end(id, launcher, after, Exit::Code(1));
         }

@@ -26,8 +26,8 @@ pub(crate) struct Process {
     pub(crate) protected: bool,
     /// It hangs between these times, and gives no heartbeat.
     pub(super) hangs: (Time, Time),
-    /// The launcher's rank that it is, or stands in for.
-    pub(crate) slot: Option<u8>,
+    /// The number of the launcher's rank that it is, or stands in for.
+    pub(crate) local_rank: Option<u8>,
 }
 
 impl Process {
@@ -146,7 +146,7 @@ impl World {
             killed: false,
             protected: stubborn && self.rng.percent(10),
             hangs: (0, 0),
-            slot: None,
+            local_rank: None,
         }
     }
 

@@ -8,7 +8,7 @@ use super::{Entry, is_awaited};
 const LONGEST_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 impl Entry<'_> {
-    /// When a gang without its pods loses its place in the queue.
+    /// When a gang without its pods loses its position in the queue.
     pub(super) fn grace_ends(&self) -> Option<Timestamp> {
         let since = self.gang.asked.unwrap_or(self.jobset.created);
         since.checked_add(self.grace()).ok()
@@ -26,9 +26,10 @@ impl Entry<'_> {
 
     /// When its state may change only because time passes.
     pub(super) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let lacks_pods = self.waits_for_room() && self.below().any(|seat| is_awaited(self.gang, seat));
-        let keeps_place = lacks_pods || self.gang.pod_group.is_some() && !self.has_pods();
-        let grace = self.grace_ends().filter(|_| keeps_place);
+        let lacks_pods =
+            self.waits_for_room() && self.below().any(|expected| is_awaited(self.gang, expected));
+        let keeps_position = lacks_pods || self.gang.pod_group.is_some() && !self.has_pods();
+        let grace = self.grace_ends().filter(|_| keeps_position);
         // With a PodGroup this is not reported.
         let late = self.is_late_from().filter(|_| lacks_pods);
         let ends = [grace, late, self.progress.until()].into_iter().flatten();

@@ -11,7 +11,7 @@
 use jiff::Timestamp;
 use lockstep_api::GangPhase;
 
-use super::super::order::Seat;
+use super::super::order::ExpectedPod;
 use super::super::{Backend, GroupPolicy, PodGroupRef, message};
 use super::{Demand, Entry, Queue, groups, is_awaited};
 
@@ -26,13 +26,13 @@ impl<'a> Entry<'a> {
             if self.grace_ends().is_none_or(|end| end <= now) {
                 return;
             }
-        } else if waits && queue.is_behind(self.place(), &groups) {
+        } else if waits && queue.is_behind(self.position(), &groups) {
             self.progress.lacks(message::behind());
         } else {
             self.group = self.wanted_group();
         }
         if waits {
-            let is_gated = |seat: &Seat<'_>| seat.pod.is_some_and(|pod| pod.gated);
+            let is_gated = |expected: &ExpectedPod<'_>| expected.pod.is_some_and(|pod| pod.gated);
             let is_ungrouped = self.below().any(is_gated);
             self.progress.ungrouped(is_ungrouped);
             if self.group.is_some() && !is_ungrouped {
@@ -41,7 +41,7 @@ impl<'a> Entry<'a> {
         }
         let is_on_its_way = matches!(self.progress.phase(), GangPhase::Waiting | GangPhase::Scheduling);
         if is_on_its_way && queue.empty.fits(&groups).is_ok() {
-            queue.goes_before(self.place(), &groups);
+            queue.goes_before(self.position(), &groups);
         }
     }
 
@@ -59,12 +59,14 @@ impl<'a> Entry<'a> {
     fn wanted_group(&self) -> Option<PodGroupRef> {
         let name = self.gang.pod_group.clone()?;
         let below = || self.below();
-        let left = below().filter(|seat| !seat.done).count();
+        let left = below().filter(|expected| !expected.done).count();
         let left = u32::try_from(left).unwrap_or(u32::MAX);
         let (policy, exact) = if self.progress.was(GangPhase::Scheduled) {
-            let in_group = |seat: &&Seat<'_>| seat.below || seat.pod.is_some_and(|pod| pod.in_group);
-            let mut in_group = self.seats.iter().filter(in_group);
-            let is_short = below().any(|seat| seat.done) && in_group.any(|seat| !seat.is_bound());
+            let in_group =
+                |expected: &&ExpectedPod<'_>| expected.below || expected.pod.is_some_and(|pod| pod.in_group);
+            let mut in_group = self.expected_pods.iter().filter(in_group);
+            let is_short =
+                below().any(|expected| expected.done) && in_group.any(|expected| !expected.is_bound());
             (GroupPolicy::Basic, is_short)
         } else {
             let waits = self.progress.was(GangPhase::Waiting) && *self.progress.phase() == GangPhase::Waiting;
@@ -80,13 +82,16 @@ impl<'a> Entry<'a> {
     pub(super) fn outdated_group(&self) -> Option<String> {
         let starts_over =
             *self.progress.phase() == GangPhase::Waiting && !self.progress.was(GangPhase::Waiting);
-        let has_ended = self.below().any(|seat| seat.done);
+        let has_ended = self.below().any(|expected| expected.done);
         self.gang.pod_group.clone().filter(|_| starts_over && has_ended)
     }
 
     /// Records why kube-scheduler does not start the gang, as far as it is known here.
     fn explain(&mut self, queue: &mut Queue<'a>, groups: &[Demand<'a>]) {
-        let uncreated = self.below().filter(|seat| is_awaited(self.gang, seat)).count();
+        let uncreated = self
+            .below()
+            .filter(|expected| is_awaited(self.gang, expected))
+            .count();
         if uncreated > 0 {
             return;
         }

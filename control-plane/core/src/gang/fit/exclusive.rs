@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 
 use super::super::Exclusive;
-use super::{Demand, Room, Slot};
+use super::{Demand, NodeRoom, Room};
 
 impl<'a> Room<'a> {
     /// The nodes of the Job's domain: the one where it already runs, else the smallest that holds
     /// all its pods, else the one that holds most of them.
     pub(super) fn domain(&self, group: &Demand<'a>, exclusive: &Exclusive) -> Vec<usize> {
         let mut domains: BTreeMap<&str, Domain> = BTreeMap::new();
-        for (index, slot) in self.slots.iter().enumerate() {
-            let Some(value) = slot.node.labels.get(&exclusive.topology) else {
+        for (index, node) in self.nodes.iter().enumerate() {
+            let Some(value) = node.facts.labels.get(&exclusive.topology) else {
                 continue;
             };
             let domain = domains.entry(value).or_default();
-            domain.is_taken |= slot.has(|key, priority| excludes(exclusive, key, priority));
-            domain.is_ours |= slot.has(|key, _| key == exclusive.job_key);
-            if slot.could_take(group.needs) {
+            domain.is_taken |= node.has(|key, priority| excludes(exclusive, key, priority));
+            domain.is_ours |= node.has(|key, _| key == exclusive.job_key);
+            if node.could_take(group.needs) {
                 domain.holds = domain
                     .holds
-                    .saturating_add(slot.free.holds(&group.needs.requests));
+                    .saturating_add(node.free.holds(&group.needs.requests));
                 domain.nodes.push(index);
             }
         }
@@ -47,10 +47,10 @@ struct Domain {
     nodes: Vec<usize>,
 }
 
-impl Slot<'_> {
+impl NodeRoom<'_> {
     /// True if a matching Job is here, or is expected here.
     fn has(&self, is: impl Fn(&str, Option<&str>) -> bool) -> bool {
-        let here = self.node.jobs.iter().filter(|_| self.occupied);
+        let here = self.facts.jobs.iter().filter(|_| self.occupied);
         let here = here.map(|(key, priority)| (key.as_str(), priority.as_deref()));
         let coming = self.jobs.iter();
         let coming = coming.map(|job| (job.job_key.as_str(), job.priority.as_deref()));

@@ -1,4 +1,4 @@
-//! Which seats of a gang have no more work, and which pods belong to it.
+//! Which pods belong to a gang, and which of them have no more work.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ fn a_job_waits_for_as_many_pods_as_it_creates() {
 }
 
 #[test]
-fn a_gang_that_is_too_large_has_no_seats_nor_has_a_job_beyond_its_replicas() {
+fn a_gang_that_is_too_large_expects_no_pods_nor_does_a_job_beyond_its_replicas() {
     let mut js = jobset([replicated_job("w", 1)]).with(|js| {
         js.spec.gang = Some(lockstep_api::Gang::default());
     });
@@ -77,7 +77,7 @@ fn a_gang_that_is_too_large_has_no_seats_nor_has_a_job_beyond_its_replicas() {
 }
 
 #[test]
-fn a_pod_of_another_namespace_with_the_gangs_labels_takes_no_seat() {
+fn a_pod_of_another_namespace_with_the_gangs_labels_is_none_of_its_pods() {
     let js = jobset([replicated_job("w", 1)]).with(|js| {
         js.spec.gang = Some(lockstep_api::Gang::default());
     });

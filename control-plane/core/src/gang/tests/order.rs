@@ -7,7 +7,7 @@ use lockstep_api::{GangPhase, GangStatus};
 use proptest::prelude::*;
 
 use crate::common::testing::at;
-use crate::gang::order::seats;
+use crate::gang::order::expected_pods;
 use crate::gang::{Gang, JobSetGangs, Needs, Node, Part, Pod, PodPhase, PodRef, Resources, World, decide};
 
 fn part(name: &str, pods: u32, minimum: u32, priority: i32) -> Part {
@@ -37,10 +37,10 @@ fn order(parts: Vec<Part>) -> String {
         parts,
         ..Gang::default()
     };
-    let names = seats(&gang);
-    let names = names.iter().map(|seat| {
-        let pod = &seat.pod.unwrap().name;
-        if seat.below {
+    let names = expected_pods(&gang);
+    let names = names.iter().map(|expected| {
+        let pod = &expected.pod.unwrap().name;
+        if expected.below {
             pod.clone()
         } else {
             format!("({pod})")
@@ -130,7 +130,7 @@ fn higher_priorities_are_released_before_lower_ones() {
 }
 
 #[test]
-fn seats_are_counted_by_job_then_by_index() {
+fn expected_pods_are_counted_by_job_then_by_index() {
     let pod = |job, index| {
         Arc::new(Pod {
             name: format!("{job}-{index}"),
@@ -150,9 +150,10 @@ fn seats_are_counted_by_job_then_by_index() {
     assert_eq!(order(vec![part]), "0-0 0-1 1-0 (1-1)");
 }
 
-/// In a Job without indexes any pod can take any seat: a pod that has come farther keeps its place.
+/// In a Job without indexes any pod can do the work of any other: one that has come farther keeps
+/// its ordinal.
 #[test]
-fn pods_without_an_index_keep_their_places() {
+fn pods_without_an_index_keep_their_ordinals() {
     let pod = |name: &str, gated, node: Option<&str>| {
         Arc::new(Pod {
             name: name.to_owned(),
@@ -214,13 +215,13 @@ proptest! {
             part(&format!("p{index}-"), *pods, *minimum.min(pods), *priority)
         });
         let gang = Gang { parts: parts.collect(), ..Gang::default() };
-        let seats = seats(&gang);
+        let expected_pods = expected_pods(&gang);
         let minimum: u32 = gang.parts.iter().map(|part| part.minimum).sum();
-        let below = seats.iter().take_while(|seat| seat.below).count();
+        let below = expected_pods.iter().take_while(|expected| expected.below).count();
         prop_assert_eq!(below, usize::try_from(minimum).unwrap());
-        prop_assert!(!seats.iter().skip(below).any(|seat| seat.below));
-        for pair in seats.windows(2).filter(|pair| pair[0].below == pair[1].below) {
-            let key = |at: usize| (-gang.parts[pair[at].part].priority(), pair[at].rank, pair[at].part);
+        prop_assert!(!expected_pods.iter().skip(below).any(|expected| expected.below));
+        for pair in expected_pods.windows(2).filter(|pair| pair[0].below == pair[1].below) {
+            let key = |at: usize| (-gang.parts[pair[at].part].priority(), pair[at].ordinal, pair[at].part);
             prop_assert!(key(0) < key(1));
         }
     }

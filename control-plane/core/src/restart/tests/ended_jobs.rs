@@ -7,7 +7,7 @@ use crate::restart::{Exit, GroupPhase, Phase, TerminalAction, TerminalRule, Unix
 #[test]
 fn an_exit_code_that_fails_the_job_is_left_to_the_job() {
     let mut world = World::running(2, 3);
-    world.observed.policy.terminal.push(TerminalRule {
+    world.observed.policy.terminal_rules.push(TerminalRule {
         job: id(0).job.to_string(),
         container: None,
         negated: false,

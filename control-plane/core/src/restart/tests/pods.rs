@@ -83,7 +83,7 @@ fn lost_pods_are_replaced_while_workers_run_or_restart_and_at_no_other_time() {
 #[test]
 fn a_pod_that_fails_its_job_is_not_replaced() {
     let mut world = World::running(2, 3);
-    world.observed.policy.terminal.push(TerminalRule {
+    world.observed.policy.terminal_rules.push(TerminalRule {
         job: id(0).job.to_string(),
         container: None,
         negated: false,

@@ -442,7 +442,7 @@ fn a_node_daemon_that_does_not_know_of_it_makes_it_a_restart_of_all_that_counts_
 #[test]
 fn a_code_that_fails_the_job_restarts_no_worker() {
     let mut world = running(3, 9);
-    world.observed.policy.terminal = vec![TerminalRule {
+    world.observed.policy.terminal_rules = vec![TerminalRule {
         job: id(0).job.to_string(),
         container: None,
         negated: false,

@@ -74,9 +74,10 @@ pub(super) fn channel() -> (QuestionSender, mpsc::Receiver<Question>) {
 ///
 /// # Errors
 /// [`AskError`].
-pub(crate) async fn ask(asks: &QuestionSender, wish: RequestedRestart) -> Result<Answer, AskError> {
+pub(crate) async fn ask(questions: &QuestionSender, wish: RequestedRestart) -> Result<Answer, AskError> {
     let (asker, answer) = oneshot::channel();
-    asks.try_send(Question { wish, asker })
+    questions
+        .try_send(Question { wish, asker })
         .map_err(|error| match error {
             TrySendError::Full(_) => AskError::TooMany,
             TrySendError::Closed(_) => AskError::GivenUp,

@@ -212,13 +212,13 @@ fn a_former_task_does_not_affect_a_group_of_another_task() {
 
     // The first task takes nothing away from the second.
     before.listen(&first);
-    assert_eq!(first.reports(), []);
-    first.forget();
+    assert_eq!(first.all_reports(), []);
+    first.withdraw();
     drop(first);
     observation.listen(&second);
     assert_eq!(phases(&observation), [("p1", Phase::Running)]);
     registry.sweep(Duration::ZERO);
-    assert_eq!(second.reports().len(), 1);
+    assert_eq!(second.all_reports().len(), 1);
     registry.report("n1", session, vec![worker("p1", pb::Phase::Parked, 2)]);
     observation.listen(&second);
     assert_eq!(phases(&observation), [("p1", Phase::Parked)]);
@@ -339,10 +339,14 @@ fn a_hello_wakes_only_the_groups_that_have_pods_on_the_node() {
     assert!(observation.observed().heard_nodes.is_empty());
     connect(&registry, "n2");
     assert!(!woken(), "another node does not matter to it");
-    assert_eq!(link.news(), Changes::None, "it need not read everything again");
+    assert_eq!(
+        link.unseen_changes(),
+        Changes::None,
+        "it need not read everything again"
+    );
     connect(&registry, "n1");
     assert!(woken());
-    assert_eq!(link.news(), Changes::Hello);
+    assert_eq!(link.unseen_changes(), Changes::Hello);
 
     // A task that takes the group over knows nothing yet.
     drop(link);

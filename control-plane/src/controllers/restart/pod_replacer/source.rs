@@ -17,7 +17,7 @@ use super::AT_ONCE;
 /// Permits for the pods that are created from one read of a large Job.
 const OF_LARGE: usize = 16 * AT_ONCE;
 /// Objects of a template that cost a pod one more permit. All [`AT_ONCE`] permits stand for 64 MB.
-const OF_A_PLACE: usize = 327;
+const OF_A_PERMIT: usize = 327;
 
 /// A Job, with the template of its pods.
 pub(super) struct Source {
@@ -25,7 +25,7 @@ pub(super) struct Source {
     /// The parsed Job, if it is small.
     read: Option<Job>,
     /// Permits that each of its pods takes, out of [`AT_ONCE`].
-    pub(super) places: u32,
+    pub(super) permits: u32,
 }
 
 impl Source {
@@ -46,23 +46,23 @@ impl Source {
 
     fn of(text: Box<RawValue>) -> Self {
         let objects = template_of(&text).map_or(0, |template| Extent::of_text(template.as_bytes()).objects);
-        let places = 1 + objects / OF_A_PLACE;
-        let places = u32::try_from(places.min(AT_ONCE)).unwrap_or(1);
+        let permits = 1 + objects / OF_A_PERMIT;
+        let permits = u32::try_from(permits.min(AT_ONCE)).unwrap_or(1);
         Self {
-            read: (places == 1).then(|| parsed(&text)).flatten(),
+            read: (permits == 1).then(|| parsed(&text)).flatten(),
             text,
-            places,
+            permits,
         }
     }
 
     /// How many pods may be created at the same time, and in total, from one read of the Job. After
     /// many large pods that read is outdated.
     pub(super) fn at_once(&self) -> (usize, usize) {
-        match self.places {
+        match self.permits {
             1 => (AT_ONCE, usize::MAX),
-            places => {
-                let places = places as usize;
-                ((AT_ONCE / places).max(1), OF_LARGE / places)
+            permits => {
+                let permits = permits as usize;
+                ((AT_ONCE / permits).max(1), OF_LARGE / permits)
             }
         }
     }
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn a_pod_of_a_large_job_takes_the_places_of_many_and_the_job_is_not_kept_parsed() {
         let (usual, large) = (source(3), source(Extent::MOST.objects));
-        assert_eq!((usual.places, usual.read.is_some()), (1, true));
-        assert_eq!((large.places, large.read.is_some()), (26, false));
+        assert_eq!((usual.permits, usual.read.is_some()), (1, true));
+        assert_eq!((large.permits, large.read.is_some()), (26, false));
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Task {
             {
                 timeline.pushed_at = self.published.1;
             }
-            self.post.note(&announcement, now);
+            self.post.record(&announcement, now);
             self.context
                 .recorder
                 .announce(&self.jobset, announcement, |node| {
@@ -132,7 +132,7 @@ impl Task {
             .filter(|at| observed.workers.len() > LARGE && Instant::now() < *at);
         if expose_at.is_none() {
             self.standbys.look(observed);
-            self.post.show(Snapshot {
+            self.post.replace_state(Snapshot {
                 jobset: Arc::clone(&self.jobset),
                 observed: Arc::clone(observed),
                 phase: self.coordinator.phase(),

@@ -73,8 +73,8 @@ struct Reader {
 impl Reader {
     fn new(page: StatusPage, subject: Subject, slot: OwnedSemaphorePermit) -> Self {
         Self {
-            changes: page.board.changes(),
-            leading: page.board.leading(),
+            changes: page.board.subscribe_changes(),
+            leading: page.board.subscribe_leading(),
             page,
             subject,
             sent: None,
@@ -134,7 +134,7 @@ impl Reader {
     fn group(&self) -> Option<Arc<Snapshot>> {
         match &self.subject {
             Subject::Groups { .. } => None,
-            Subject::Group(key) => self.page.board.get(key),
+            Subject::Group(key) => self.page.board.snapshot(key),
         }
     }
 }

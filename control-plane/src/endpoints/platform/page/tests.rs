@@ -53,7 +53,7 @@ impl Served {
 
     async fn leading() -> Self {
         let served = Self::start().await;
-        served.board.lead();
+        served.board.set_leading();
         served
     }
 
@@ -131,8 +131,8 @@ impl Events {
 #[tokio::test]
 async fn the_list_tells_where_each_group_stands() {
     let served = Served::leading().await;
-    let post = served.board.post("ours", "js", UnixNanos(1));
-    post.show(running("ours", "js", 4));
+    let post = served.board.open_post("ours", "js", UnixNanos(1));
+    post.replace_state(running("ours", "js", 4));
     let state = served.state("/state").await;
     let group = json!({
         "namespace": "ours", "name": "js", "uid": "uid-js", "kind": "Supervised", "phase": "InSync", "generation": 4, "released": 4,
@@ -162,12 +162,12 @@ async fn of_too_many_groups_those_in_trouble_are_shown() {
     let posts: Vec<_> = names
         .iter()
         .map(|name| {
-            let post = served.board.post("ours", name, UnixNanos(1));
+            let post = served.board.open_post("ours", name, UnixNanos(1));
             let mut state = running("ours", name, 1);
             if name.ends_with("0519") {
                 state.phase = GroupPhase::Stopping;
             }
-            post.show(state);
+            post.replace_state(state);
             post
         })
         .collect();
@@ -184,7 +184,7 @@ async fn of_too_many_groups_those_in_trouble_are_shown() {
 #[tokio::test]
 async fn a_group_is_shown_with_its_graph_workers_and_restarts() {
     let served = Served::leading().await;
-    let post = served.board.post("ours", "js", UnixNanos(2_000_000));
+    let post = served.board.open_post("ours", "js", UnixNanos(2_000_000));
     let at = |millis: i64| UnixNanos(1_000_000_000 + millis * 1_000_000);
     let cause = Cause {
         reason: Reason::WorkerExited,
@@ -209,8 +209,8 @@ async fn a_group_is_shown_with_its_graph_workers_and_restarts() {
         cause,
         level: RestartLevel::Process,
     };
-    post.note(&announcement, at(31));
-    post.show(running("ours", "js", 4));
+    post.record(&announcement, at(31));
+    post.replace_state(running("ours", "js", 4));
     let state = served.state("/state/ours/js").await;
     let stage = &state["group"]["stages"][0];
     assert_eq!(
@@ -247,7 +247,7 @@ async fn a_group_is_shown_with_its_graph_workers_and_restarts() {
 #[tokio::test]
 async fn a_worker_says_how_it_was_started_and_what_waits() {
     let served = Served::leading().await;
-    let post = served.board.post("ours", "js", UnixNanos(1));
+    let post = served.board.open_post("ours", "js", UnixNanos(1));
     let mut state = running("ours", "js", 4);
     let mut observed = Observed::clone(&state.observed);
     for report in observed.reports.values_mut() {
@@ -266,7 +266,7 @@ async fn a_worker_says_how_it_was_started_and_what_waits() {
         }));
     }
     state.observed = Arc::new(observed);
-    post.show(state);
+    post.replace_state(state);
     let state = served.state("/state/ours/js").await;
     let workers = &state["group"]["stages"][0]["jobs"][0]["workers"];
     assert_eq!(
@@ -282,7 +282,7 @@ async fn a_worker_says_how_it_was_started_and_what_waits() {
 #[tokio::test]
 async fn the_graph_tells_what_each_replicated_job_waits_for() {
     let served = Served::leading().await;
-    let post = served.board.post("ours", "js", UnixNanos(1));
+    let post = served.board.open_post("ours", "js", UnixNanos(1));
     let job = |name: &str, depends_on: Value| {
         let template = json!({"spec": {"template": {"spec": {"containers": []}}}});
         json!({"name": name, "replicas": 2, "template": template, "dependsOn": depends_on})
@@ -294,7 +294,7 @@ async fn the_graph_tells_what_each_replicated_job_waits_for() {
         "spec": {"replicatedJobs": [job("driver", json!([])), job("w", waits)]},
     });
     state.jobset = Arc::new(serde_json::from_value(jobset).unwrap());
-    post.show(state);
+    post.replace_state(state);
     let state = served.state("/state/ours/js").await;
     let [driver, workers] = [0, 1].map(|place| state["group"]["stages"][place].clone());
     assert_eq!(
@@ -312,8 +312,8 @@ async fn the_graph_tells_what_each_replicated_job_waits_for() {
 #[tokio::test]
 async fn a_reader_gets_every_change_and_nothing_twice() {
     let served = Served::leading().await;
-    let [ours, other] = ["js", "other"].map(|name| served.board.post("ours", name, UnixNanos(1)));
-    ours.show(running("ours", "js", 1));
+    let [ours, other] = ["js", "other"].map(|name| served.board.open_post("ours", name, UnixNanos(1)));
+    ours.replace_state(running("ours", "js", 1));
     let mut list = served.events("/events").await;
     let mut one = served.events("/events/ours/js").await;
     assert_eq!(list.next().await.unwrap()["all"], 1);
@@ -321,8 +321,8 @@ async fn a_reader_gets_every_change_and_nothing_twice() {
     // The last of several quick changes is sent in the end, and an unchanged state is not sent
     // again.
     for generation in 2..=40 {
-        ours.show(running("ours", "js", generation));
-        other.show(running("ours", "other", 1));
+        ours.replace_state(running("ours", "js", generation));
+        other.replace_state(running("ours", "other", 1));
     }
     let mut told = 0;
     loop {
@@ -338,7 +338,7 @@ async fn a_reader_gets_every_change_and_nothing_twice() {
             break;
         }
     }
-    ours.show(running("ours", "js", 40));
+    ours.replace_state(running("ours", "js", 40));
     drop(other);
     assert_eq!(list.next().await.unwrap()["all"], 1);
     drop(ours);
@@ -359,7 +359,7 @@ async fn a_replica_that_does_not_lead_names_the_leader() {
         (&state["leads"], &state["leader"]),
         (&json!(false), &json!("pod-b"))
     );
-    served.board.lead();
+    served.board.set_leading();
     assert_eq!(events.next().await.unwrap()["leads"], true);
 }
 

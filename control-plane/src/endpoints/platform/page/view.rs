@@ -128,7 +128,7 @@ fn view(page: &StatusPage, subject: &Subject) -> State {
     let board = &page.board;
     let content = match subject {
         Subject::Groups { search } => groups(board, search),
-        Subject::Group(key) => match board.history(key) {
+        Subject::Group(key) => match board.snapshot_with_history(key) {
             Some((state, history)) => Content::Group {
                 group: Some(Box::new(GroupView::new(key, &state))),
                 restarts: Restarts::new(&history),
@@ -143,7 +143,7 @@ fn view(page: &StatusPage, subject: &Subject) -> State {
         replica: page.replica.name.clone(),
         namespace: page.replica.namespace.clone(),
         port: page.port,
-        leads: board.leads(),
+        leads: board.is_leading(),
         leader: (page.leader)(),
         content,
     }
@@ -159,7 +159,7 @@ fn groups(board: &Board, search: &str) -> Content {
         after = page.last().map(|(key, _)| key.clone());
         found.extend(
             page.into_iter()
-                .filter(|(key, _)| search.is_empty() || place(key).contains(search)),
+                .filter(|(key, _)| search.is_empty() || full_name(key).contains(search)),
         );
     }
     let count = found.len();
@@ -178,7 +178,7 @@ fn groups(board: &Board, search: &str) -> Content {
     }
 }
 
-fn place(key: &Key) -> String {
+fn full_name(key: &Key) -> String {
     format!("{}/{}", key.namespace, key.name)
 }
 

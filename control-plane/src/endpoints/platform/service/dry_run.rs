@@ -21,12 +21,12 @@ pub(super) async fn dry_run(
     state: Arc<Snapshot>,
     wish: RequestedRestart,
 ) -> Result<(pb::DryRun, Option<Unread>), Status> {
-    let asks = service.board.asks(key).ok_or_else(|| given_up(key))?;
+    let questions = service.board.question_sender(key).ok_or_else(|| given_up(key))?;
     let size = Size::of(&state, Detail::Full);
     drop(state);
     let line = service.lines.of(&key.namespace);
     let mut room = line.room(size).await;
-    let answer = ask(&asks, key, wish).await?;
+    let answer = ask(&questions, key, wish).await?;
     // The group may have grown meanwhile.
     let size = match Size::of_workers(answer.observed.workers.len(), Detail::Full) {
         now if size.holds(now) => size,
@@ -49,8 +49,8 @@ pub(super) async fn dry_run(
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED if too many questions wait; ABORTED if the group's task ends meanwhile.
-async fn ask(asks: &QuestionSender, key: &Key, wish: RequestedRestart) -> Result<Answer, Status> {
-    let answer = question::ask(asks, wish).await;
+async fn ask(questions: &QuestionSender, key: &Key, wish: RequestedRestart) -> Result<Answer, Status> {
+    let answer = question::ask(questions, wish).await;
     answer.map_err(|unanswered| match unanswered {
         AskError::TooMany => {
             let message = format!("more than {WAITING} dry runs of this group at once");

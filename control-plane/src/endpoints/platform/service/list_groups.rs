@@ -96,7 +96,7 @@ pub(super) async fn list_groups(
 
 /// The group, if it still exists and fits into room for this size; `Err` with its size otherwise.
 fn convert_group(board: &Board, key: &Key, detail: Detail, size: Size) -> Option<Result<pb::Group, Size>> {
-    let state = board.get(key)?;
+    let state = board.snapshot(key)?;
     let now = Size::of(&state, detail);
     let group = size.holds(now).then(|| convert::group(key, &state, detail));
     Some(group.ok_or(now))

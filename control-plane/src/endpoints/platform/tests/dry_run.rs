@@ -24,7 +24,7 @@ impl Api {
 /// Answers one question, while the test runs.
 fn answering(mut post: Post, preview: Preview) -> JoinHandle<(Post, String)> {
     tokio::spawn(async move {
-        let question = post.asked().await;
+        let question = post.next_question().await;
         let token = match question.wish() {
             RequestedRestart::All(token) => token.clone(),
             RequestedRestart::Workers(request) => request.to_string(),
@@ -37,8 +37,8 @@ fn answering(mut post: Post, preview: Preview) -> JoinHandle<(Post, String)> {
 #[tokio::test]
 async fn it_says_which_workers_would_stop_and_writes_nothing() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js", UnixNanos(1));
-    post.show(running("ours", "js", 4));
+    let post = api.board.open_post("ours", "js", UnixNanos(1));
+    post.replace_state(running("ours", "js", 4));
     let task = answering(
         post,
         Preview {
@@ -84,8 +84,8 @@ async fn it_says_which_workers_would_stop_and_writes_nothing() {
 #[tokio::test]
 async fn a_user_who_may_not_restart_may_not_try_it_either() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js", UnixNanos(1));
-    post.show(running("ours", "js", 4));
+    let post = api.board.open_post("ours", "js", UnixNanos(1));
+    post.replace_state(running("ours", "js", 4));
     for name in ["js", "other"] {
         let status = api.dry_run("list:*", name, "t").await.unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied, "{status}");
@@ -97,8 +97,8 @@ async fn a_user_who_may_not_restart_may_not_try_it_either() {
 #[tokio::test]
 async fn a_few_wait_for_the_groups_task_and_no_more() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js", UnixNanos(1));
-    post.show(running("ours", "js", 4));
+    let post = api.board.open_post("ours", "js", UnixNanos(1));
+    post.replace_state(running("ours", "js", 4));
     let mut calls: FuturesUnordered<_> = (0..9).map(|_| api.dry_run("patch:ours", "js", "t")).collect();
     let status = calls.next().await.unwrap().unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");

@@ -64,7 +64,7 @@ async fn health_tells_everybody_whether_this_replica_leads() {
     let said = watch.message().await.unwrap().unwrap();
     assert_eq!(said.status(), ServingStatus::NotServing);
 
-    api.board.lead();
+    api.board.set_leading();
     let said = watch.message().await.unwrap().unwrap();
     assert_eq!(said.status(), ServingStatus::Serving);
     for service in ["", PLATFORM] {

@@ -27,14 +27,14 @@ fn cause() -> Cause {
 #[tokio::test]
 async fn the_last_restarts_are_listed_with_their_phases() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js", UnixNanos(7));
-    post.show(running("ours", "js", 0));
+    let post = api.board.open_post("ours", "js", UnixNanos(7));
+    post.replace_state(running("ours", "js", 0));
     let told = restarts(&api, "list:ours", "js").await.unwrap();
     assert_eq!(
         (told.uid.as_str(), told.since_unix_nanos, told.restarts.len()),
         ("uid-js", 7, 0)
     );
-    post.note(
+    post.record(
         &Announcement::Restarting {
             scope: Scope::Group,
             generation: Generation(1),
@@ -58,7 +58,7 @@ async fn the_last_restarts_are_listed_with_their_phases() {
         ahead_ms: 1500,
         ..Timeline::default()
     };
-    post.note(
+    post.record(
         &Announcement::Restarted {
             scope: Scope::Group,
             timeline,
@@ -92,16 +92,16 @@ async fn the_last_restarts_are_listed_with_their_phases() {
 #[tokio::test]
 async fn what_does_not_come_to_its_end_under_a_suspension_says_so() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js", UnixNanos(7));
+    let post = api.board.open_post("ours", "js", UnixNanos(7));
     let begun = Announcement::Restarting {
         scope: Scope::Group,
         generation: Generation(1),
         cause: cause(),
     };
-    post.note(&begun, UnixNanos(8));
+    post.record(&begun, UnixNanos(8));
     let mut state = running("ours", "js", 1);
     Arc::make_mut(&mut state.observed).suspended = true;
-    post.show(state);
+    post.replace_state(state);
     let told = restarts(&api, "list:ours", "js").await.unwrap().restarts;
     assert_eq!(told[0].outcome(), pb::RestartOutcome::Superseded);
 }
@@ -109,8 +109,8 @@ async fn what_does_not_come_to_its_end_under_a_suspension_says_so() {
 #[tokio::test]
 async fn restarts_are_listed_for_users_who_may_see_the_group() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js", UnixNanos(7));
-    post.show(running("ours", "js", 0));
+    let post = api.board.open_post("ours", "js", UnixNanos(7));
+    post.replace_state(running("ours", "js", 0));
     let status = restarts(&api, "patch:ours", "js").await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "{status}");
     let status = restarts(&api, "list:ours", "other").await.unwrap_err();
@@ -122,7 +122,7 @@ async fn restarts_are_listed_for_users_who_may_see_the_group() {
 #[tokio::test]
 async fn stages_are_shown_with_what_they_wait_for() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js", UnixNanos(7));
+    let post = api.board.open_post("ours", "js", UnixNanos(7));
     let mut state = running("ours", "js", 0);
     let stage = |name: &str, replicas: u32| json!({"name": name, "replicas": replicas, "template": {}});
     let mut late = stage("late", 3);
@@ -139,7 +139,7 @@ async fn stages_are_shown_with_what_they_wait_for() {
         "status": {"restarts": 0, "replicatedJobsStatus": [counts("late", "suspended", 3), counts("early", "ready", 2)]},
     });
     state.jobset = Arc::new(serde_json::from_value(jobset).unwrap());
-    post.show(state);
+    post.replace_state(state);
     let omitted = pb::ListGroupsRequest {
         omit_workers: true,
         ..all()

@@ -58,8 +58,8 @@ async fn a_jobset_that_is_not_a_group_is_not_restarted_and_the_error_says_why() 
 #[tokio::test]
 async fn a_user_without_permission_learns_nothing() {
     let api = Api::leading().await;
-    let post = api.board.post("ours", "js", UnixNanos(1));
-    post.show(running("ours", "js", 0));
+    let post = api.board.open_post("ours", "js", UnixNanos(1));
+    post.replace_state(running("ours", "js", 0));
     for (token, code) in [
         ("nobody", Code::Unauthenticated),
         ("watch:*", Code::PermissionDenied),

@@ -98,9 +98,9 @@ async fn serving() -> (Api, Post, Server) {
     };
     let server = Arc::new(Mutex::new(kept));
     let api = Api::start_with(client(&server)).await;
-    api.board.lead();
-    let post = api.board.post("ours", "js", UnixNanos(1));
-    post.show(state(&trained()));
+    api.board.set_leading();
+    let post = api.board.open_post("ours", "js", UnixNanos(1));
+    post.replace_state(state(&trained()));
     (api, post, server)
 }
 
@@ -167,7 +167,7 @@ async fn it_is_asked_for_on_what_was_read_and_once() {
     server.lock().unwrap().jobset.status = Some(serde_json::from_value(handled).unwrap());
     let mut state = state(&trained());
     Arc::make_mut(&mut state.observed).durable.handled_worker_restart = Some(said.to_owned());
-    post.show(state);
+    post.replace_state(state);
     let again = worker("js-ps-1", 1, "worker");
     assert!(
         api.restart_workers("patch:ours", again, "t 1")
@@ -262,7 +262,7 @@ async fn refusals_name_the_field_and_nothing_is_written() {
         for worker in Arc::make_mut(&mut state.observed).workers.values_mut() {
             (worker.level, worker.scope) = (level, scope);
         }
-        post.show(state);
+        post.replace_state(state);
         let status = api.restart_workers("*:*", job("js-ps-0"), "t").await.unwrap_err();
         assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
         assert!(status.message().contains(text), "{status}");
@@ -282,7 +282,7 @@ async fn refusals_name_the_field_and_nothing_is_written() {
             .clone();
         observed.workers.insert(one, like);
     }
-    post.show(state);
+    post.replace_state(state);
     let status = api.restart_workers("*:*", stage("ps"), "t").await.unwrap_err();
     assert!(
         status.message().contains("256 that may restart at a time"),
@@ -295,7 +295,7 @@ async fn refusals_name_the_field_and_nothing_is_written() {
 async fn a_dry_run_asks_the_groups_task_and_writes_nothing() {
     let (api, mut post, server) = serving().await;
     let asked = tokio::spawn(async move {
-        let question = post.asked().await;
+        let question = post.next_question().await;
         let said = format!("{:?}", question.wish());
         let observed = state(&trained()).observed;
         let coordinator = lockstep_core::restart::Coordinator::recover(

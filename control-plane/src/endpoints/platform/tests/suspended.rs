@@ -80,7 +80,7 @@ fn in_place(suspended: bool) -> JobSet {
 async fn serving(kept: StoredJobSet) -> (Api, Server) {
     let server = Arc::new(Mutex::new(kept));
     let api = Api::start_with(client(&server)).await;
-    api.board.lead();
+    api.board.set_leading();
     (api, server)
 }
 

@@ -20,8 +20,8 @@ const LATE: Time = 8 * SEC;
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) caller: ProcessId,
-    /// Which of the launcher's ranks it is for.
-    pub(crate) slot: u8,
+    /// The number of its rank among the launcher's.
+    pub(crate) local_rank: u8,
     pub(crate) stage: Stage,
     /// The launcher starts the rank again when this one ends.
     pub(super) again: bool,
@@ -48,10 +48,10 @@ pub(crate) enum Stage {
 }
 
 impl Call {
-    pub(super) fn new(caller: ProcessId, slot: u8) -> Self {
+    pub(super) fn new(caller: ProcessId, local_rank: u8) -> Self {
         Self {
             caller,
-            slot,
+            local_rank,
             stage: Stage::Open,
             again: false,
         }
@@ -121,12 +121,12 @@ impl World {
         };
         let created = container.created;
         let calls = container.processes.get(&caller);
-        let (generation, slot) = calls.map_or((0, None), |calls| (calls.generation, calls.slot));
+        let (generation, local_rank) = calls.map_or((0, None), |calls| (calls.generation, calls.local_rank));
         let Waiting {
             number, mut process, ..
         } = container.ranks.waiting.swap_remove(found);
         (process.generation, process.since) = (generation, now);
-        process.slot = slot.filter(|_| !cannot_be_told);
+        process.local_rank = local_rank.filter(|_| !cannot_be_told);
         let dies_after = process.dies_after;
         container.processes.insert(number, process);
         if cannot_be_told {
@@ -174,7 +174,7 @@ impl World {
         *calls = Process {
             born: calls.born,
             generation: calls.generation,
-            slot: calls.slot,
+            local_rank: calls.local_rank,
             killed: calls.killed,
             protected: process.protected && !calls.killed,
             ..process
@@ -204,7 +204,7 @@ impl World {
             born: waited.born,
             since: waited.since,
             generation: waited.generation,
-            slot: waited.slot,
+            local_rank: waited.local_rank,
             protected: false,
             ..process
         };

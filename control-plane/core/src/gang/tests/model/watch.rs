@@ -27,8 +27,8 @@ impl Model {
                 for part in &gang.parts {
                     self.no_more_than_asked(part);
                     for pod in &part.pods {
-                        let seat = pod.job_index * part.parallelism + pod.index.unwrap();
-                        let is_optional = seat >= part.minimum;
+                        let ordinal = pod.job_index * part.parallelism + pod.index.unwrap();
+                        let is_optional = ordinal >= part.minimum;
                         if pod.is_terminal() {
                             ended += u32::from(!is_optional);
                             continue;
@@ -75,23 +75,25 @@ impl Model {
         }
     }
 
-    /// Each seat of a replicatedJob is taken at most once.
+    /// No two bound pods of a replicatedJob do the same work.
     fn no_more_than_asked(&self, part: &Part) {
-        let bound = part
+        let bound_pods = part
             .pods
             .iter()
             .filter(|pod| pod.node.is_some() && !pod.is_terminal());
-        let mut seats: Vec<(u32, u32)> = bound.map(|pod| (pod.job_index, pod.index.unwrap())).collect();
-        let count = u32::try_from(seats.len()).unwrap();
+        let mut bound: Vec<(u32, u32)> = bound_pods
+            .map(|pod| (pod.job_index, pod.index.unwrap()))
+            .collect();
+        let count = u32::try_from(bound.len()).unwrap();
         assert!(
             count <= part.replicas * part.parallelism,
             "more pods of {} are bound than were asked for: {}",
             part.name,
             self.describe()
         );
-        seats.sort_unstable();
+        bound.sort_unstable();
         assert!(
-            seats.windows(2).all(|pair| pair[0] != pair[1]),
+            bound.windows(2).all(|pair| pair[0] != pair[1]),
             "two pods of {} do the same work: {}",
             part.name,
             self.describe()

@@ -78,22 +78,22 @@ impl GroupView {
         let workers = std::mem::take(&mut group.workers);
         let mut stages: Vec<Stage> = std::mem::take(&mut group.stages).into_iter().map(stage).collect();
         let more_workers = workers.len().saturating_sub(WORKERS);
-        let mut places: BTreeMap<String, usize> = stages
+        let mut indexes: BTreeMap<String, usize> = stages
             .iter()
             .enumerate()
-            .map(|(place, stage)| (stage.name.clone(), place))
+            .map(|(index, stage)| (stage.name.clone(), index))
             .collect();
         // In the same order as the converted workers.
         for (expected, worker) in state.observed.workers.values().zip(workers).take(WORKERS) {
             // Workers of a stage that the graph lacks are shown as well.
-            let place = *places.entry(expected.stage.clone()).or_insert_with(|| {
+            let index = *indexes.entry(expected.stage.clone()).or_insert_with(|| {
                 stages.push(Stage {
                     name: expected.stage.clone(),
                     ..Stage::default()
                 });
                 stages.len() - 1
             });
-            if let Some(stage) = stages.get_mut(place) {
+            if let Some(stage) = stages.get_mut(index) {
                 stage.add(worker);
             }
         }

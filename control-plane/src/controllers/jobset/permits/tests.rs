@@ -4,16 +4,16 @@ use futures::FutureExt;
 
 use super::*;
 
-type Asked<'p> = Pin<Box<dyn Future<Output = Option<Place>> + 'p>>;
+type Asked<'p> = Pin<Box<dyn Future<Output = Option<Permit>> + 'p>>;
 
-/// This many JobSets of a namespace ask for a place. Those that wait, those that have one, and the
+/// This many JobSets of a namespace ask for a permit. Those that wait, those that have one, and the
 /// number of those that are to come again.
-fn ask<'p>(places: &'p Places, namespace: &'p str, jobsets: u32) -> (Vec<Asked<'p>>, Vec<Place>, u32) {
+fn ask<'p>(permits: &'p Permits, namespace: &'p str, jobsets: u32) -> (Vec<Asked<'p>>, Vec<Permit>, u32) {
     let (mut waiting, mut working, mut sent_away) = (Vec::new(), Vec::new(), 0);
     for _ in 0..jobsets {
-        let mut asked: Asked = Box::pin(places.take(namespace));
+        let mut asked: Asked = Box::pin(permits.take(namespace));
         match asked.as_mut().now_or_never() {
-            Some(Some(place)) => working.push(place),
+            Some(Some(permit)) => working.push(permit),
             Some(None) => sent_away += 1,
             None => waiting.push(asked),
         }
@@ -22,14 +22,14 @@ fn ask<'p>(places: &'p Places, namespace: &'p str, jobsets: u32) -> (Vec<Asked<'
 }
 
 #[test]
-fn a_namespace_with_hundreds_of_jobsets_keeps_no_place_from_others() {
-    let places = Places::new(CancellationToken::new());
-    let (mut waiting, mut working, sent_away) = ask(&places, "loud", 300);
+fn a_namespace_with_hundreds_of_jobsets_keeps_no_permit_from_others() {
+    let permits = Permits::new(CancellationToken::new());
+    let (mut waiting, mut working, sent_away) = ask(&permits, "loud", 300);
     assert_eq!(working.len(), OF_ONE as usize);
     assert_eq!(waiting.len(), (IN_LINE - OF_ONE) as usize);
     assert_eq!(sent_away, 300 - IN_LINE);
 
-    let (_, quiet, _) = ask(&places, "quiet", 3);
+    let (_, quiet, _) = ask(&permits, "quiet", 3);
     assert_eq!(quiet.len(), 3, "nobody waits for JobSets of another namespace");
 
     // Its own go on one by one, in order.
@@ -40,12 +40,12 @@ fn a_namespace_with_hundreds_of_jobsets_keeps_no_place_from_others() {
 
 #[test]
 fn many_loud_namespaces_share_what_there_is() {
-    let places = Places::new(CancellationToken::new());
+    let permits = Permits::new(CancellationToken::new());
     let names: Vec<String> = (0..7).map(|number| format!("loud-{number}")).collect();
-    let mut all: Vec<_> = names.iter().map(|name| ask(&places, name, 100)).collect();
+    let mut all: Vec<_> = names.iter().map(|name| ask(&permits, name, 100)).collect();
     let at_work: usize = all.iter().map(|(_, working, _)| working.len()).sum();
     assert_eq!(at_work, AT_ONCE as usize);
-    let (mut quiet, ..) = ask(&places, "quiet", 1);
+    let (mut quiet, ..) = ask(&permits, "quiet", 1);
     assert!(quiet[0].as_mut().now_or_never().is_none());
 
     // It is the next after those of each namespace's share that have come before.
@@ -59,7 +59,7 @@ fn many_loud_namespaces_share_what_there_is() {
             let mut left = Vec::new();
             for mut asked in waiting.drain(..) {
                 match asked.as_mut().now_or_never() {
-                    Some(place) => working.extend(place),
+                    Some(permit) => working.extend(permit),
                     None => left.push(asked),
                 }
             }
@@ -72,8 +72,8 @@ fn many_loud_namespaces_share_what_there_is() {
 #[test]
 fn at_a_shutdown_nobody_waits() {
     let shutdown = CancellationToken::new();
-    let places = Places::new(shutdown.clone());
-    let (mut waiting, working, _) = ask(&places, "ns", IN_LINE);
+    let permits = Permits::new(shutdown.clone());
+    let (mut waiting, working, _) = ask(&permits, "ns", IN_LINE);
     shutdown.cancel();
     let ended = waiting
         .iter_mut()

@@ -16,34 +16,34 @@ use tokio_util::sync::CancellationToken;
 mod tests;
 
 /// JobSets that are reconciled or wait for it, of all namespaces.
-pub(super) const PLACES: u16 = 512;
+pub(super) const PERMITS: u16 = 512;
 /// The same, of one namespace. Any other is tried again after [`LATER`].
 const IN_LINE: u32 = 64;
 /// JobSets that are reconciled at a time.
 const AT_ONCE: u32 = 32;
 /// The same, of one namespace. Each may hold 4 MiB of Jobs that the API server has yet to take.
 const OF_ONE: u32 = 8;
-/// When a JobSet without a place is tried again.
+/// When a JobSet without a permit is tried again.
 pub(super) const LATER: Duration = Duration::from_millis(200);
 
-/// Hands out places.
-pub(super) struct Places {
+/// Hands out permits to reconcile.
+pub(super) struct Permits {
     line: Turns,
     work: Turns,
     shutdown: CancellationToken,
 }
 
-/// A place, until it is dropped.
-pub(super) struct Place {
+/// A permit to reconcile, until it is dropped.
+pub(super) struct Permit {
     _in_line: Turn,
     _at_work: Turn,
 }
 
-impl Places {
-    /// Hands out places until `shutdown` is cancelled.
+impl Permits {
+    /// Hands out permits until `shutdown` is cancelled.
     pub(super) fn new(shutdown: CancellationToken) -> Self {
         Self {
-            line: Turns::new(PLACES.into(), IN_LINE),
+            line: Turns::new(PERMITS.into(), IN_LINE),
             work: Turns::new(AT_ONCE, OF_ONE),
             shutdown,
         }
@@ -51,10 +51,10 @@ impl Places {
 
     /// Waits until a JobSet of this namespace may be reconciled. `None` if too many of them wait,
     /// or at a shutdown.
-    pub(super) async fn take(&self, namespace: &str) -> Option<Place> {
+    pub(super) async fn take(&self, namespace: &str) -> Option<Permit> {
         let in_line = self.line.try_take(namespace, 1)?;
         let turn = self.shutdown.run_until_cancelled(self.work.take(namespace, 1));
-        Some(Place {
+        Some(Permit {
             _at_work: turn.await?,
             _in_line: in_line,
         })
