@@ -11,7 +11,7 @@
 //!  Releasing(g+1)          ── a released incarnation fails ──> Stopping(g+2), counted
 //!  Stopping, Parked        ── more failures ──> absorbed; replacements join g+1
 //!  any                     ── time-out, done work, protocol error ──> Recreating(g+1) ──> InSync
-//!  counter == maxRestarts  ── another counted restart ──> Failed
+//!  maxRestarts are counted ── another counted restart ──> Failed
 //! ```
 //!
 //! A failure causes no delay, unless the same worker fails twice within seconds of its release.

@@ -102,7 +102,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
             .as_ref()
             .map(|time| time.0)
             .unwrap_or_default(),
-        restarts: jobset.restart_attempt(),
+        restart_attempt: jobset.restart_attempt(),
         status: jobset
             .status
             .as_ref()
@@ -114,11 +114,11 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
 
 /// The pods of a replicatedJob's current Jobs.
 fn pods_of(jobset: &JobSet, replicated_job: &ReplicatedJob, pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
-    let restarts = jobset.restart_attempt();
+    let restart_attempt = jobset.restart_attempt();
     pods.iter()
         .filter(|pod| pod.replicated_job == replicated_job.name)
         .filter(|pod| pod.namespace == jobset.ns() && pod.jobset_uid == jobset.uid_str())
-        .filter(|pod| pod.restart_attempt == restarts)
+        .filter(|pod| pod.restart_attempt == restart_attempt)
         .cloned()
         .collect()
 }

@@ -28,10 +28,11 @@ impl<'a> Progress<'a> {
         now: Timestamp,
     ) -> Self {
         let mut all = jobset.status.iter();
-        let before = all.find(|status| status.name == gang.name && status.restart_attempt == jobset.restarts);
+        let before =
+            all.find(|status| status.name == gang.name && status.restart_attempt == jobset.restart_attempt);
         let mut after = before.cloned().unwrap_or_else(|| GangStatus {
             name: gang.name.clone(),
-            restart_attempt: jobset.restarts,
+            restart_attempt: jobset.restart_attempt,
             since: Some(Time(now)),
             ..GangStatus::default()
         });
@@ -207,7 +208,7 @@ pub(super) fn write<'p, 'a: 'p>(
     let unchanged = jobset
         .status
         .iter()
-        .filter(|status| status.restart_attempt == jobset.restarts)
+        .filter(|status| status.restart_attempt == jobset.restart_attempt)
         .filter(|status| !all.clone().any(|progress| progress.after.name == status.name));
     let after = all.clone().map(|progress| &progress.after);
     let mut gangs: Vec<GangStatus> = unchanged.chain(after).cloned().collect();

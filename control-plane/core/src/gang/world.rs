@@ -65,8 +65,8 @@ pub struct JobSetGangs {
     pub uid: String,
     /// When it was created.
     pub created: Timestamp,
-    /// Its `status.restarts`.
-    pub restarts: i32,
+    /// Its `status.restarts`, which its Jobs and pods carry as the label `restart-attempt`.
+    pub restart_attempt: i32,
     /// Its `status.gangs`.
     pub status: Vec<GangStatus>,
     /// The gangs whose Jobs have been created, and the one that starts first.

@@ -174,9 +174,9 @@ fn is_of_started(group: &PodGroupRef) -> bool {
 
 /// True if a gang has started. Its pods may be those that still have gates.
 fn any_started(jobset: &JobSet) -> bool {
-    let restarts = jobset.restart_attempt();
+    let restart_attempt = jobset.restart_attempt();
     let mut gangs = gangs(jobset).iter();
-    gangs.any(|gang| gang.restart_attempt == restarts && gang.phase == GangPhase::Scheduled)
+    gangs.any(|gang| gang.restart_attempt == restart_attempt && gang.phase == GangPhase::Scheduled)
 }
 
 fn gangs(jobset: &JobSet) -> &[GangStatus] {
