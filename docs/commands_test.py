@@ -13,7 +13,7 @@ from links_test import ROOT, pages
 
 class CommandsTest(unittest.TestCase):
     def covers(self, by):
-        """Whether there is such a test: a part of `make test`, or a function in a file."""
+        """Reports if there is such a test: a part of `make test`, or a function in a file."""
         if by.startswith("make "):
             return by.removeprefix("make ") in commands.tested()
         path, _, name = by.partition("::")
