@@ -29,6 +29,7 @@ ELSEWHERE = [
     (r"(\w+=\S+ )*cargo test ", "is a part of the tests", "make unit"),
     (r"KUBECONFIG=\S+ cargo run ", "runs until it is ended", "integration/tests/jobset_api/control_plane.rs::start_with"),
     (r'(eval "\$\()?(target/debug/)?lockstep-testbed ', "takes root and a node", "make node-test"),
+    (r"kubectl -n \S+ rollout status ", "waits for a kubelet", "integration/tests/support/product.rs::install"),
     (r"kubectl lockstep demo", "takes a node", f"{DEMO}::the_plugin_shows_a_restart_and_removes_what_it_made"),
     (r"git clone \. |\(cd /tmp/elsewhere|sha256sum ", "takes two release builds", f"{IMAGES}::the_same_binaries_give_the_same_archives"),
     (r"kubectl apply -f examples/ray/", "takes Ray's definitions", "make ray-test"),
