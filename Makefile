@@ -198,7 +198,7 @@ examples: deps ## Run the example programs, and Argo CD's health check of JobSet
 	PYTHONDONTWRITEBYTECODE=1 python3 examples/pytorch-ddp/plot_test.py
 
 .PHONY: examples-torch
-examples-torch: deps ## Run the PyTorch example without a cluster; unpacks PyTorch of Debian's packages where it is missing
+examples-torch: deps ## Run the PyTorch example without a cluster; unpacks PyTorch of Debian's packages if it is missing
 	python3 examples/pytorch-ddp/train_test.py
 
 .PHONY: docs

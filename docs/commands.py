@@ -1,4 +1,4 @@
-"""Runs every command of the documentation, as somebody would who follows it.
+"""Runs every command of the documentation, as a reader who follows it would.
 
     python3 docs/commands.py list     # each command, and what runs it
     python3 docs/commands.py run      # by `make api-test`, which sets the scene: integration/tests/jobset_api/platform/documented.rs
@@ -29,6 +29,7 @@ ELSEWHERE = [
     (r"(\w+=\S+ )*cargo test ", "is a part of the tests", "make unit"),
     (r"KUBECONFIG=\S+ cargo run ", "runs until it is ended", "integration/tests/jobset_api/control_plane.rs::start_with"),
     (r'(eval "\$\()?(target/debug/)?lockstep-testbed ', "takes root and a node", "make node-test"),
+    (r"kubectl -n \S+ rollout status ", "waits for a kubelet", "integration/tests/support/product.rs::install"),
     (r"kubectl lockstep demo", "takes a node", f"{DEMO}::the_plugin_shows_a_restart_and_removes_what_it_made"),
     (r"git clone \. |\(cd /tmp/elsewhere|sha256sum ", "takes two release builds", f"{IMAGES}::the_same_binaries_give_the_same_archives"),
     (r"kubectl apply -f examples/ray/", "takes Ray's definitions", "make ray-test"),
@@ -76,7 +77,7 @@ class Command(NamedTuple):
 
 
 def is_word(text):
-    """Whether a command may begin so, be it with settings."""
+    """Reports if a command can begin like this, with settings before it or without."""
     return re.match(r"\(?(\w+=\S* )*[a-z][\w./-]*(\s|$)", text) is not None
 
 
@@ -85,7 +86,7 @@ def uncommented(line):
 
 
 def lines(block):
-    """The commands of a block: all of its lines, or those behind a prompt with what follows; none where it is something else."""
+    """The commands of a block: all of its lines, or those behind a prompt with what follows; none if it is something else."""
     if block.startswith("#!"):
         return [(block.strip(), ())]
     if re.search(r"^\$ ", block, re.M):
@@ -128,7 +129,7 @@ def heads(printed):
 
 
 def elsewhere(line):
-    """Why a command is not run here and what covers it, where that is so."""
+    """Why a command is not run here and what covers it; `None` if it is run here."""
     return next(((why, by) for begin, why, by in ELSEWHERE if re.match(begin, line)), None)
 
 
@@ -154,7 +155,7 @@ class Scene:
         self.bin.mkdir()
         (folder / "installed").mkdir()
         given = os.environ
-        # Webhooks would lead nowhere, and nobody could make a JobSet any more. Other tests have left roles of the chart behind.
+        # Webhooks would lead nowhere, and no JobSet could be made. Other tests have left roles of the chart behind.
         more = "--set webhook.enable=false --take-ownership"
         self.program("helm", f'case $1 in install | upgrade) set -- "$@" {more} ;; esac; exec {given["HELM"]} "$@"')
         soon = 'case " $* " in *" port-forward "*) set -- "$@" --pod-running-timeout=3s ;; esac'
@@ -267,7 +268,7 @@ class Scene:
             self.run(f"kubectl -n {self.system} scale deployment/lockstep-control-plane --replicas 1")
 
     def check(self, line, printed=()):
-        """Why a command of the pages does not do what it should; `None` where it does."""
+        """Why a command of the pages does not do what it should; `None` if it does."""
         if line.startswith("#!"):
             file = self.bin / "kubectl_complete-lockstep"
             self.program(file.name, line)
@@ -277,7 +278,7 @@ class Scene:
         ran = self.attempt(self.translated(line))
         self.after(line)
         if re.search(TO_KUBELET, line):
-            # An upgrade that nobody carries out leaves two.
+            # An upgrade that is never carried out leaves two.
             said = re.sub(r"^Found \d+ pods, using pod/.*\n", "", ran.stderr, flags=re.M)
             reached = any(text in said for text in NO_KUBELET) or " logs " in line and said == ""
             return None if reached else f"not for the want of a kubelet: {ran}"

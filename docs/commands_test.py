@@ -13,7 +13,7 @@ from links_test import ROOT, pages
 
 class CommandsTest(unittest.TestCase):
     def covers(self, by):
-        """Whether there is such a test: a part of `make test`, or a function in a file."""
+        """Reports if there is such a test: a part of `make test`, or a function in a file."""
         if by.startswith("make "):
             return by.removeprefix("make ") in commands.tested()
         path, _, name = by.partition("::")
@@ -26,7 +26,7 @@ class CommandsTest(unittest.TestCase):
             self.assertTrue(self.covers(by), by)
         run = [command for command in every if not commands.elsewhere(command.line)]
         self.assertGreater(len(run), 60)
-        self.assertLess(len(every) - len(run), 24)
+        self.assertLess(len(every) - len(run), 26)
 
     def test_what_is_made_is_tested_or_covered_and_can_be_made(self):
         named = commands.targets()

@@ -70,7 +70,7 @@ class LinksTest(unittest.TestCase):
 
     def test_the_index_has_every_page(self):
         for page in (ROOT / "docs").rglob("*.md"):
-            # That of its own folder, where that has one.
+            # The index of its own folder, if that has one.
             folder = page.parent.parent if page.name == "README.md" else page.parent
             folder = folder if (folder / "README.md").exists() else ROOT / "docs"
             if page != ROOT / "docs/README.md":

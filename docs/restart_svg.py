@@ -49,7 +49,8 @@ def found(pattern: str, text: str, page: str) -> tuple[int, ...]:
 def read() -> Figures:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     performance = " ".join((ROOT / "docs/performance.md").read_text(encoding="utf-8").split())
-    inside = r"pushed to every node (\d+), durable (\d+), all stopped (\d+), released \d+, four new processes (\d+)"
+    steps = ["is pushed to every node", "it is durable", "all workers have stopped, and are released", "four new processes run"]
+    inside = r"[^#]*?".join(rf"{step} \| (\d+) \|" for step in steps)
     workers = found(r"\| until 4 new workers run \| (\d+) ms \| (\d+) ms \|", readme, "README.md")
     ring = found(r"\| until the ring is up again[^|]*\| (\d+) ms \| (\d+) ms \|", readme, "README.md")
     return Figures(*found(inside, performance, "docs/performance.md"), workers=workers[:2], ring=ring[:2])

@@ -56,7 +56,7 @@ class Release:
         return [script, *found] if os.path.isdir(script) else [script, os.path.dirname(os.path.realpath(script)), *found]
 
     def shadowed(self, name, spec):
-        """Whether the program, if it looked for a module, would find another than the one of `spec`."""
+        """Reports if the program would find another module than the one of `spec`."""
         other = PathFinder.find_spec(name, self.before)
         if other is None:
             return False

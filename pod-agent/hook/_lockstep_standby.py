@@ -169,7 +169,7 @@ class Learner:
             self.mutex.release()
 
     def write(self, lines, name):
-        """Appends lines, and a module's name. Whether there was room."""
+        """Appends lines, and a module's name. Returns true if there was room."""
         descriptor = self.list.open()
         try:
             header = os.pread(descriptor, HEADER, 0)
@@ -227,17 +227,17 @@ class Learner:
 
 
 def is_read_at_load(name):
-    """Whether libraries may have read a variable already."""
+    """Reports if libraries may have read a variable already."""
     return name not in LATER and (name in NAMES or name.startswith(PREFIXES))
 
 
 def is_late(name):
-    """Whether a standby gets a variable only when it is released."""
+    """Reports if a standby gets a variable only when it is released."""
     return name in LATE or name.startswith(LATE_PREFIXES)
 
 
 def initializing(module):
-    """Whether a module's import has not ended."""
+    """Reports if a module's import has not ended."""
     return getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 

@@ -14,13 +14,13 @@ from _frozen_importlib import BuiltinImporter, FrozenImporter, _find_spec
 from _lockstep_release import Release, Watched, refused_environment, renew_streams
 from _lockstep_standby import IMPORTS, List, learn
 
-# While importing, it sleeps so many times as long as it has computed, and never longer at once.
+# While importing, it sleeps three times as long as it has computed, for 2 s at a time at most.
 REST, LONGEST_REST = 3, 2.0
 # How often it looks whether there is more to import.
 LOOK = 2.0
 # Never 0: it is no success of the worker.
 REFUSED, SPOILED = 120, 121
-# What is in /dev and no device that anybody waits for.
+# Files in /dev that are no devices of the program.
 HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 HARMLESS_FOLDERS = ("/dev/shm/", "/dev/pts/")
 
@@ -74,7 +74,7 @@ class Guard:
 
 
 def is_built_in(spec):
-    """Whether the interpreter finds the module before it looks at any folder."""
+    """Reports if the interpreter finds the module before it looks at any folder."""
     return spec.loader is BuiltinImporter or spec.loader is FrozenImporter
 
 
@@ -115,7 +115,7 @@ class Standby:
         return tuple(os.path.join(folder, "") for folder in own)
 
     def is_installed(self, spec):
-        """Whether a module belongs to the interpreter's installation."""
+        """Reports if a module belongs to the interpreter's installation."""
         if is_built_in(spec):
             return True
         if spec.origin and spec.has_location:
@@ -126,7 +126,7 @@ class Standby:
         return all(place.startswith(self.folders) for place in places)
 
     def is_generated(self, spec):
-        """Whether an import has written a module, into a folder that it has made for itself, as PyTorch does."""
+        """Reports if an import has written a module into a folder of its own, as PyTorch does."""
         if not spec.origin or not spec.has_location:
             return False
         folder = os.path.dirname(spec.origin)
@@ -154,11 +154,11 @@ class Standby:
     # Imports.
 
     def is_importing(self):
-        """Whether this is not a child that a module has forked."""
+        """Reports if this process imports, and is no child that a module has forked."""
         return self.importing and os.getpid() == self.process
 
     def import_new(self):
-        """Imports what is new in the list. Whether there was anything."""
+        """Imports what is new in the list. Returns true if there was anything."""
         used, names = self.list.names()
         if used == self.read:
             return False
@@ -230,7 +230,7 @@ class Standby:
         self.rest()
 
     def is_wanted(self, name):
-        """Whether the module can be found now, and is no module of the user."""
+        """Reports if the module can be found now, and is no module of the user."""
         parent, _, last = name.rpartition(".")
         path = None
         if parent:
@@ -354,7 +354,7 @@ def spoils(number, target):
 
 
 def holds_port(number):
-    """Whether a socket listens, or has a port that others may send to."""
+    """Reports if a socket listens, or has a port that others may send to."""
     copy = _socket.socket(fileno=os.dup(number))
     try:
         if copy.getsockopt(_socket.SOL_SOCKET, _socket.SO_ACCEPTCONN):

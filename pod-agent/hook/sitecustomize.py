@@ -3,7 +3,7 @@
 The agent puts the folder of this file before the others of PYTHONPATH. This file puts everything
 back as it would be without: the environment, `sys.path` and `sys.modules`. It hands over to
 `_lockstep_standby`, and in the end the real `sitecustomize` is imported, if there is one.
-Runs in every Python since 2.7. Where it does not know the version, it only puts things back.
+Runs in every Python since 2.7. If it does not know the version, it only puts things back.
 """
 
 import os
@@ -31,7 +31,7 @@ def _restore(here):
 
 
 def _is_meant(asked):
-    """Whether the agent asks this process, and no parent that was asked has passed its environment on."""
+    """Reports if the agent asks this process, and not a parent that has passed its environment on."""
     if asked[1] == "wait":
         return True
     try:
@@ -96,9 +96,9 @@ try:
 except Exception:
     _done = False
 if _waits and not _done:
-    # Nobody has released it.
+    # The agent has not released it.
     os._exit(120)
-# Kept, since Python 2 empties a module that nobody holds.
+# Kept, since Python 2 empties a module without references.
 _this = sys.modules.pop("sitecustomize", None)
 # If there is none, `site` expects this to fail.
 import sitecustomize  # noqa: E402, F401

@@ -186,7 +186,7 @@ mod tests {
         assert!(left.await.unwrap_err().is_cancelled());
     }
 
-    /// Waits until it beats, or no longer beats, as seen in so many seconds.
+    /// Waits until it beats, or no longer beats, as seen `in_seconds` from now.
     async fn wait_until(pulse: &Pulse, in_seconds: u64, is_stuck: bool) {
         let look = async {
             let later = |seconds| Instant::now() + Duration::from_secs(seconds);

@@ -150,7 +150,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(self.text("#legend"), "Running 17")
         self.assertIs(self.browser.value("window.sameDocument"), True)
 
-        # Another restart: the newest is drawn, until somebody picks one.
+        # Another restart: the newest is drawn, until the user picks one.
         self.server.restarted(generation=5, cause=why(seconds=0), at=[1, 2, 3, 4, 5, 6, 99])
         self.server.show("ring", generation=5, restarts=2, stages=stages, cause=why(seconds=0))
         self.browser.wait("document.querySelector('#timeline svg').getAttribute('aria-label').startsWith('Restart to generation 5')")
@@ -347,7 +347,7 @@ def images(directory):
 
 
 def picture(browser, url, selector, elements, path):
-    """The whole of a page, as soon as it has so many of these."""
+    """Writes a picture of the whole page, as soon as it has this number of elements."""
     browser.size(1100, 2000)
     browser.open("about:blank")
     browser.open(url)

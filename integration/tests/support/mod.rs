@@ -104,7 +104,7 @@ impl Shared {
     }
 }
 
-/// Runs only the suites whose cluster has so many nodes.
+/// Runs only the suites whose cluster has this number of nodes.
 const NODES: &str = "LOCKSTEP_TEST_NODES";
 
 /// The whole run.

@@ -55,7 +55,7 @@ impl Bench {
         self.standbys.look(self.now);
     }
 
-    /// Lets the container use so much more memory.
+    /// Leaves the container this much memory.
     fn leave(&self, room_kib: u64) {
         let write = |name: &str, bytes: u64| std::fs::write(self.dir.path().join(name), bytes.to_string());
         write("memory.max", room_kib << 10).unwrap();

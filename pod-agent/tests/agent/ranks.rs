@@ -40,7 +40,7 @@ enum Way {
 }
 
 impl Job {
-    /// Starts a launcher of so many ranks; `session`: each in a session of its own.
+    /// Starts a launcher of this number of ranks; `session`: each in a session of its own.
     fn start(way: Way, ranks: u32, session: bool) -> Self {
         Self::under(way, ranks, session, &[])
     }

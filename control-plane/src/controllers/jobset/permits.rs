@@ -5,7 +5,7 @@
 //! Promises: at most [`AT_ONCE`] JobSets are reconciled at a time, and at most [`OF_ONE`] of one
 //! namespace. Those that wait for their turn take it in the order in which they came, and others
 //! need not wait for them. A namespace has at most [`IN_LINE`] that wait or are reconciled. At a
-//! shutdown nobody waits any longer.
+//! shutdown all waits end.
 
 use std::time::Duration;
 

@@ -27,10 +27,10 @@ pub(crate) struct Args {
     /// Restarts of each kind
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=50))]
     rounds: u64,
-    /// So many processes that compute all the time run beside
+    /// Number of processes that compute all the time beside it
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=64))]
     busy: u8,
-    /// Measure instead how many steps a second standbys cost that are ready, in so many pairs
+    /// Measure instead how many steps a second ready standbys cost, in this number of pairs
     #[arg(long, value_name = "PAIRS", num_args = 0..=1, default_missing_value = "8")]
     overhead: Option<u32>,
     /// Folder of the manifests
@@ -141,8 +141,8 @@ async fn measure(namespace: &Namespace, args: &Args, program: Program) -> Result
     Ok(results(&format!("{busy}{}", program.prefix()), &cold, &standby))
 }
 
-/// Restarts in place, with so many processes from standbys: the time until every rank has done a
-/// step.
+/// Restarts in place, and expects this number of processes from standbys. Returns the time until
+/// every rank has done a step.
 async fn restart(training: &mut Training, victim: usize, standbys: usize) -> Result<Duration> {
     let restart = training.restart(victim).await?;
     ensure!(

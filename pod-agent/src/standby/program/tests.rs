@@ -43,7 +43,7 @@ impl Bench {
         theirs.into()
     }
 
-    /// The same, and it parks after so long.
+    /// The same, and it parks after this time.
     fn parked(&mut self, after: Duration) {
         let worker = self.worker();
         self.now += after;

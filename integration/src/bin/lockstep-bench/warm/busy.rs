@@ -13,7 +13,7 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    /// Starts so many.
+    /// Starts `count` of them.
     pub(super) fn start(count: u8) -> Result<Self> {
         let start = || Command::new("sh").args(["-c", LOOP]).kill_on_drop(true).spawn();
         let children = (0..count).map(|_| start()).collect::<Result<_, _>>();

@@ -4,8 +4,8 @@ use lockstep_core::restart::{Exit, Heartbeat, Identity, StandbyReport, Standbys,
 
 use super::*;
 
-/// A report of a worker with so many processes from standbys and without, and so many standbys
-/// ready of two.
+/// A report of a worker: how many of its processes came from standbys and how many started cold,
+/// and how many of two standbys are ready.
 fn report(phase: Phase, generation: u64, starts: [u32; 2], ready: u32) -> Report {
     let standby = StandbyReport {
         starts: Some(Starts {
