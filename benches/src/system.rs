@@ -18,7 +18,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kube::core::{ApiResource, GroupVersionKind};
 use lockstep_integration::cluster::{Cluster, Spec};
 use lockstep_integration::harness::hollow::{self, Kubelets};
-use lockstep_integration::harness::{Access, ControlPlane, eventually};
+use lockstep_integration::harness::{Access, ControlPlane, Webhooks, eventually};
 use lockstep_integration::host::target_dir;
 use lockstep_node_daemon::worker::driver::Handle;
 use serde_json::json;
@@ -142,7 +142,14 @@ async fn start(args: &Args, cluster: &Cluster, dir: &Path, port: u16) -> Result<
         ["--hub-bind-address", &address],
         ["--hub-tls-dir", &tls],
     ];
-    ControlPlane::start(&program, &cluster.kubeconfig(), &log, false, more.as_flattened()).await
+    ControlPlane::start(
+        &program,
+        &cluster.kubeconfig(),
+        &log,
+        Webhooks::Disabled,
+        more.as_flattened(),
+    )
+    .await
 }
 
 /// A JobSet, its pods, and their events.

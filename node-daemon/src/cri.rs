@@ -184,8 +184,9 @@ async fn misses_agent(
             return Ok(false);
         }
     };
-    known.insert(container.id.clone(), missing == Some(true));
-    Ok(missing == Some(true))
+    let missing = missing.unwrap_or_default();
+    known.insert(container.id.clone(), missing);
+    Ok(missing)
 }
 
 /// True if no container of this sandbox can have an agent. False if containerd does not say.
