@@ -193,13 +193,13 @@ page-images: test-programs ## Draw the pictures of docs/status-page.md
 
 .PHONY: examples
 examples: deps ## Run the example programs, and Argo CD's health check of JobSets, without a cluster
-	python3 examples/ring_test.py
+	PYTHONDONTWRITEBYTECODE=1 python3 examples/ring_test.py
 	python3 examples/argocd/health_test.py
 	PYTHONDONTWRITEBYTECODE=1 python3 examples/pytorch-ddp/plot_test.py
 
 .PHONY: examples-torch
 examples-torch: deps ## Run the PyTorch example without a cluster; unpacks PyTorch of Debian's packages if it is missing
-	python3 examples/pytorch-ddp/train_test.py
+	PYTHONDONTWRITEBYTECODE=1 python3 examples/pytorch-ddp/train_test.py
 
 .PHONY: docs
 docs: ## Check the links, commands and words of the documentation, and that its reference and picture are up to date

@@ -5,14 +5,14 @@
 
 import os
 import pathlib
-import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import textwrap
 import unittest
+
+from free_ports import free_ports
 
 WORLD = 4
 MANIFEST = pathlib.Path(__file__).with_name("ring-allreduce.yaml")
@@ -22,20 +22,6 @@ def program():
     """The text of ring.py in the ConfigMap."""
     _, _, rest = MANIFEST.read_text(encoding="utf-8").partition("  ring.py: |\n")
     return textwrap.dedent(rest.partition("---\n")[0])
-
-
-def free_ports(count):
-    """Free ports, below those that the kernel gives to clients: these may be taken at any moment."""
-    ports = []
-    for port in random.sample(range(20000, 30000), 1000):
-        try:
-            socket.create_server(("", port)).close()
-        except OSError:
-            continue
-        ports.append(port)
-        if len(ports) == count:
-            break
-    return ports
 
 
 class RingTest(unittest.TestCase):

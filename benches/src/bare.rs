@@ -33,14 +33,29 @@ fn identity(dir: &Path) -> (PathBuf, PathBuf) {
     (dir.join("bare.crt"), dir.join("bare.key"))
 }
 
-/// Encodes a number, and if it must be answered, as one nonce.
-fn ping(number: u64, answer: bool) -> wire::Ping {
-    wire::Ping {
-        nonce: number << 1 | u64::from(answer),
-    }
+/// What the nonce of a ping says.
+enum Ping {
+    /// A value, which is not answered.
+    Value(u64),
+    /// A round, which is answered.
+    Round(u64),
 }
 
-/// Decodes [`ping`].
-fn decode(ping: wire::Ping) -> (u64, bool) {
-    (ping.nonce >> 1, ping.nonce & 1 == 1)
+impl Ping {
+    fn encode(&self) -> wire::Ping {
+        let nonce = match self {
+            Self::Value(value) => value << 1,
+            Self::Round(round) => round << 1 | 1,
+        };
+        wire::Ping { nonce }
+    }
+
+    fn decode(ping: wire::Ping) -> Self {
+        let number = ping.nonce >> 1;
+        if ping.nonce & 1 == 1 {
+            Self::Round(number)
+        } else {
+            Self::Value(number)
+        }
+    }
 }

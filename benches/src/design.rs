@@ -1,10 +1,10 @@
 //! Starts one design with all its clients, and measures one block of rounds.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use lockstep_integration::host::free_port;
 use tokio::process::Child as Process;
 
 use crate::child::{Child, cpu, memory};
@@ -393,8 +393,4 @@ fn runs(event: BenchEvent, wanted: u64) -> Option<u64> {
         BenchEvent::Runs { generation, at, .. } if generation == wanted => Some(at),
         _ => None,
     }
-}
-
-pub(crate) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

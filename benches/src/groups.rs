@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use lockstep_integration::host::target_dir;
+use lockstep_integration::host::{free_port, target_dir};
 use serde_json::json;
 
 use crate::bench::load;
 use crate::child::{Child, raise_files};
-use crate::design::free_port;
 use crate::message::{BenchEvent, Order};
 use crate::output::Table;
 use crate::samples::Times;

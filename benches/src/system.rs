@@ -18,8 +18,8 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kube::core::{ApiResource, GroupVersionKind};
 use lockstep_integration::cluster::{Cluster, Spec};
 use lockstep_integration::harness::hollow::{self, Kubelets};
-use lockstep_integration::harness::{Access, ControlPlane, eventually};
-use lockstep_integration::host::target_dir;
+use lockstep_integration::harness::{Access, ControlPlane, Webhooks, eventually};
+use lockstep_integration::host::{free_port, target_dir};
 use lockstep_node_daemon::worker::driver::Handle;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -105,7 +105,7 @@ async fn size(args: &Args, cluster: &Cluster, pods: usize) -> Result<Measured> {
     hollow::create_nodes(&client, "node", nodes, u32::try_from(EACH)?).await?;
     let nodes: Vec<String> = (0..nodes).map(|number| format!("node-{number}")).collect();
     daemons::introduce(&client, dir.path(), &nodes).await?;
-    let port = crate::design::free_port()?;
+    let port = free_port()?;
     let control_plane = start(args, cluster, dir.path(), port).await?;
     eventually("the hub's CA", LIMIT, async || {
         Ok(std::fs::read(dir.path().join("tls/ca.crt")).map(drop)?)
@@ -142,7 +142,14 @@ async fn start(args: &Args, cluster: &Cluster, dir: &Path, port: u16) -> Result<
         ["--hub-bind-address", &address],
         ["--hub-tls-dir", &tls],
     ];
-    ControlPlane::start(&program, &cluster.kubeconfig(), &log, false, more.as_flattened()).await
+    ControlPlane::start(
+        &program,
+        &cluster.kubeconfig(),
+        &log,
+        Webhooks::Disabled,
+        more.as_flattened(),
+    )
+    .await
 }
 
 /// A JobSet, its pods, and their events.

@@ -17,6 +17,7 @@ use clap::CommandFactory as _;
 use crate::args::{Args, Command};
 use crate::fetch::{Cluster, Platform};
 use crate::print;
+use suspend::Wish;
 
 /// The command is done, or everything is well.
 const DONE: u8 = 0;
@@ -43,8 +44,8 @@ pub(crate) async fn run(args: Args) -> Result<u8> {
     match args.command {
         Command::Status(status) => Box::pin(status::run(&cluster, &status)).await,
         Command::Restart(restart) => Box::pin(restart::run(&cluster, &restart)).await,
-        Command::Suspend(suspend) => Box::pin(suspend::run(&cluster, &suspend, true)).await,
-        Command::Resume(suspend) => Box::pin(suspend::run(&cluster, &suspend, false)).await,
+        Command::Suspend(suspend) => Box::pin(suspend::run(&cluster, &suspend, Wish::Suspend)).await,
+        Command::Resume(suspend) => Box::pin(suspend::run(&cluster, &suspend, Wish::Resume)).await,
         Command::History(history) => Box::pin(history::run(&cluster, &history)).await,
         Command::Timeline(timeline) => Box::pin(history::run_timeline(&cluster, &timeline)).await,
         Command::Nodes(nodes) => Box::pin(installation::nodes(&cluster, &nodes)).await,

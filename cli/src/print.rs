@@ -49,18 +49,22 @@ pub(crate) struct Printer {
 impl Printer {
     /// As the arguments and the environment say.
     pub(crate) fn new(output: &Output) -> Self {
-        let wanted = match output.color {
-            Color::Always => true,
-            Color::Never => false,
+        let paint = match output.color {
+            Color::Always => Paint::Coloured,
+            Color::Never => Paint::Plain,
             Color::Auto => {
                 let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
                 let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-                !refused && !dumb && io::stdout().is_terminal()
+                if !refused && !dumb && io::stdout().is_terminal() {
+                    Paint::Coloured
+                } else {
+                    Paint::Plain
+                }
             }
         };
         Self {
             form: output.form,
-            paint: Paint::new(wanted),
+            paint,
         }
     }
 

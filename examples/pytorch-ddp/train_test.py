@@ -9,17 +9,19 @@ import importlib.util
 import json
 import os
 import pathlib
-import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 from typing import Any
 
-WORLD = 2
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+
+from free_ports import free_ports
+
+WORLD = 2
 UNPACK = HERE.parent.parent / "integration/testbed/torch/unpack"
 Line = dict[str, Any]
 
@@ -31,17 +33,6 @@ def python() -> tuple[str, dict[str, str]]:
     folder = pathlib.Path(subprocess.run([UNPACK], check=True, stdout=subprocess.PIPE, text=True).stdout.strip(), "usr/lib")
     (libraries,) = folder.glob("*-linux-gnu")
     return "/usr/bin/python3", {"PYTHONPATH": str(folder / "python3/dist-packages"), "LD_LIBRARY_PATH": str(libraries)}
-
-
-def free_port() -> int:
-    """A free port, below those that the kernel gives to clients: these may be taken at any moment."""
-    for port in random.sample(range(20000, 30000), 1000):
-        try:
-            socket.create_server(("", port)).close()
-        except OSError:
-            continue
-        return port
-    raise OSError("no port is free")
 
 
 def losses(lines: list[Line]) -> dict[int, float]:
@@ -57,7 +48,7 @@ class TrainTest(unittest.TestCase):
 
     def start(self, steps: int, attempt: int, checkpoints: str) -> list[subprocess.Popen[str]]:
         program, needed = python()
-        port, ranks = free_port(), []
+        (port,), ranks = free_ports(1), []
         for rank in range(WORLD):
             settings = {
                 "RANK": str(rank),

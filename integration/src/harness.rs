@@ -14,7 +14,7 @@ pub mod stopwatch;
 
 pub use crate::wait::eventually;
 pub use access::{Access, Namespace};
-pub use controller::ControlPlane;
+pub use controller::{ControlPlane, Webhooks};
 pub use group::{Group, Worker};
 pub use manifest::Manifest;
 pub use process::Process;

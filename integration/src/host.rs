@@ -40,6 +40,15 @@ pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
         .map_err(|_| Error::from(ErrorKind::AddrNotAvailable))
 }
 
+/// A free port of the loopback address, see [`free_addresses`].
+///
+/// # Errors
+/// If there is none.
+pub fn free_port() -> Result<u16> {
+    let [address] = free_addresses()?;
+    Ok(address.port())
+}
+
 /// The build's target directory: `CARGO_TARGET_DIR`, or `target` in the workspace.
 #[must_use]
 pub fn target_dir() -> PathBuf {

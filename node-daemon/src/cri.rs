@@ -11,6 +11,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use lockstep_proto::cri::v1 as wire;
 use lockstep_proto::cri::v1::runtime_service_client::RuntimeServiceClient;
+use lockstep_protocol::pods::is_sandboxed;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 use tonic::transport::{Channel, Uri};
@@ -19,7 +20,7 @@ use tracing::{debug, info, warn};
 
 use crate::nri::inject;
 use crate::plain::facts::PlainContainer;
-use crate::pods::{self, InPlacePod};
+use crate::pods::InPlacePod;
 use crate::worker::facts::{ListedContainer, LiveContainer};
 use crate::worker::types::{ContainerId, Pod, SandboxId};
 
@@ -183,8 +184,9 @@ async fn misses_agent(
             return Ok(false);
         }
     };
-    known.insert(container.id.clone(), missing == Some(true));
-    Ok(missing == Some(true))
+    let missing = missing.unwrap_or_default();
+    known.insert(container.id.clone(), missing);
+    Ok(missing)
 }
 
 /// True if no container of this sandbox can have an agent. False if containerd does not say.
@@ -197,7 +199,7 @@ async fn cannot_have_agents(
     known: &mut ListingCache,
 ) -> Result<bool, tonic::Status> {
     let id = SandboxId::from(sandbox.id.as_str());
-    if pods::is_sandboxed(&sandbox.runtime_handler) {
+    if is_sandboxed(&sandbox.runtime_handler) {
         return Ok(true);
     }
     if let Some(known) = known.sandboxes.get(&id) {

@@ -3,28 +3,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::worker::types::{Pod, PodUid, Standby};
+use lockstep_protocol::pods::{
+    BATCH_JOB_COMPLETION_INDEX, BATCH_JOB_NAME, IN_PLACE, IN_PLACE_PLAIN, IN_PLACE_SUPERVISED, JOBSET_UID,
+    STANDBY, STOP_WITHOUT_AGENT, SUPERVISE, Standby,
+};
 
-/// Annotation that the control plane puts on the pods that restart in place.
-const IN_PLACE: &str = "lockstep.dev/in-place";
-/// Its value on pods that get the agent.
-const SUPERVISED: &str = "supervised";
-/// Its value on pods without one.
-const PLAIN: &str = "plain";
-/// Annotation with the comma-separated names of the worker containers.
-const SUPERVISE: &str = "lockstep.dev/supervise";
-/// Annotation, with its value, on pods whose workers the kubelet starts again: the daemon may stop
-/// workers without their agent there.
-const STOP_WITHOUT_AGENT: (&str, &str) = ("lockstep.dev/stop-without-agent", "true");
-/// Annotation on pods whose agents start something ahead.
-const STANDBY: &str = "lockstep.dev/standby";
-/// Its value if that is the interpreters of workers.
-const PYTHON: &str = "python";
-/// Its value if that is the programs of workers. Any other value asks for nothing.
-const PROGRAM: &str = "program";
-const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
-const JOB_NAME: &str = "batch.kubernetes.io/job-name";
-const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+use crate::worker::types::{Pod, PodUid};
 
 /// Longest valid value of a label, in bytes. An annotation may be a thousand times as long.
 const MAX_LABEL: usize = 63;
@@ -50,17 +34,8 @@ pub enum NotAWorker {
     #[error("its {0} is longer than allowed")]
     TooLong(&'static str),
     /// The completion index is not a number.
-    #[error("its {INDEX} is not a number")]
+    #[error("its {BATCH_JOB_COMPLETION_INDEX} is not a number")]
     BadIndex,
-}
-
-/// True if pods under this runtime handler have a kernel of their own, by the handler's usual names
-/// for Kata Containers, gVisor and Firecracker. The control plane reads RuntimeClasses in the same
-/// way. No agent could reach this daemon from there.
-#[must_use]
-pub fn is_sandboxed(handler: &str) -> bool {
-    let mut words = handler.split(|letter: char| !letter.is_ascii_alphanumeric());
-    words.any(|word| matches!(word, "kata" | "gvisor" | "runsc" | "firecracker"))
 }
 
 /// Metadata of a pod sandbox.
@@ -84,8 +59,8 @@ pub struct Metadata<'a> {
 /// When it asks for that but lacks an identity: its agent could never be released.
 pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWorker> {
     let marked = match metadata.annotations.get(IN_PLACE).map(String::as_str) {
-        Some(SUPERVISED) => InPlacePod::Supervised,
-        Some(PLAIN) => InPlacePod::Plain,
+        Some(IN_PLACE_SUPERVISED) => InPlacePod::Supervised,
+        Some(IN_PLACE_PLAIN) => InPlacePod::Plain,
         _ => return Ok(None),
     };
     let find = |key: &'static str| {
@@ -103,16 +78,11 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWork
             .then_some(value)
             .ok_or(NotAWorker::TooLong(key))
     };
-    let says = |(key, expected): (&str, &str)| {
-        let value = metadata.annotations.get(key);
-        value.is_some_and(|value| value == expected)
-    };
-    let standby = match metadata.annotations.get(STANDBY).map(String::as_str) {
-        Some(PYTHON) => Standby::Python,
-        Some(PROGRAM) => Standby::Program,
-        _ => Standby::Nothing,
-    };
-    let index = find(INDEX)?;
+    // An unknown value asks for nothing.
+    let standby = metadata.annotations.get(STANDBY);
+    let standby = standby.and_then(|value| Standby::from_value(value));
+    let stoppable = metadata.annotations.get(STOP_WITHOUT_AGENT);
+    let index = find(BATCH_JOB_COMPLETION_INDEX)?;
     let supervised: BTreeSet<String> = find(SUPERVISE)?
         .split(',')
         .map(str::trim)
@@ -124,11 +94,11 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWork
         namespace: metadata.namespace.to_owned(),
         name: metadata.name.to_owned(),
         group: find(JOBSET_UID)?.as_str().into(),
-        job: find(JOB_NAME)?.clone(),
+        job: find(BATCH_JOB_NAME)?.clone(),
         index: index.parse().map_err(|_| NotAWorker::BadIndex)?,
         supervised,
-        started_again: says(STOP_WITHOUT_AGENT),
-        standby,
+        started_again: stoppable.is_some_and(|value| value == "true"),
+        standby: standby.unwrap_or_default(),
     })))
 }
 
@@ -158,11 +128,15 @@ mod tests {
         })
     }
 
-    const ASKS: [(&str, &str); 2] = [(IN_PLACE, SUPERVISED), (SUPERVISE, "worker, other")];
+    const ASKS: [(&str, &str); 2] = [(IN_PLACE, IN_PLACE_SUPERVISED), (SUPERVISE, "worker, other")];
 
     #[test]
     fn a_worker_pod_is_recognised_by_labels_or_annotations() {
-        let identity = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")];
+        let identity = [
+            (JOBSET_UID, "g"),
+            (BATCH_JOB_NAME, "job"),
+            (BATCH_JOB_COMPLETION_INDEX, "3"),
+        ];
         let Some(InPlacePod::Supervised(pod)) = recognised(&identity, &ASKS).unwrap() else {
             panic!("not supervised")
         };
@@ -172,7 +146,7 @@ mod tests {
             BTreeSet::from(["worker".to_owned(), "other".to_owned()])
         );
         assert!(!pod.started_again);
-        let again = [ASKS[0], ASKS[1], STOP_WITHOUT_AGENT];
+        let again = [ASKS[0], ASKS[1], (STOP_WITHOUT_AGENT, "true")];
         let Some(InPlacePod::Supervised(again)) = recognised(&identity, &again).unwrap() else {
             panic!("not supervised")
         };
@@ -182,7 +156,7 @@ mod tests {
             recognised(&[], &annotations),
             Ok(Some(InPlacePod::Supervised(pod.clone())))
         );
-        let plain = [(IN_PLACE, PLAIN), ASKS[1]];
+        let plain = [(IN_PLACE, IN_PLACE_PLAIN), ASKS[1]];
         assert_eq!(recognised(&identity, &plain), Ok(Some(InPlacePod::Plain(pod))));
     }
 
@@ -200,7 +174,11 @@ mod tests {
             (Some(long.as_str()), Standby::Nothing),
         ] {
             let mut annotations = ASKS.to_vec();
-            annotations.extend([(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")]);
+            annotations.extend([
+                (JOBSET_UID, "g"),
+                (BATCH_JOB_NAME, "job"),
+                (BATCH_JOB_COMPLETION_INDEX, "3"),
+            ]);
             annotations.extend(value.map(|value| (STANDBY, value)));
             let Some(InPlacePod::Supervised(pod)) = recognised(&[], &annotations).unwrap() else {
                 panic!("not supervised")
@@ -210,24 +188,14 @@ mod tests {
         // A label is not what the control plane writes.
         let labels = [
             (JOBSET_UID, "g"),
-            (JOB_NAME, "job"),
-            (INDEX, "3"),
-            (STANDBY, PYTHON),
+            (BATCH_JOB_NAME, "job"),
+            (BATCH_JOB_COMPLETION_INDEX, "3"),
+            (STANDBY, Standby::Python.as_str()),
         ];
         let Some(InPlacePod::Supervised(pod)) = recognised(&labels, &ASKS).unwrap() else {
             panic!("not supervised")
         };
         assert_eq!(pod.standby, Standby::Nothing);
-    }
-
-    #[test]
-    fn the_handler_shows_that_its_pods_have_a_kernel_of_their_own() {
-        for handler in ["kata", "kata-qemu", "runsc", "gvisor"] {
-            assert!(is_sandboxed(handler), "{handler}");
-        }
-        for handler in ["", "runc", "nvidia", "katamaran"] {
-            assert!(!is_sandboxed(handler), "{handler}");
-        }
     }
 
     #[test]
@@ -239,16 +207,24 @@ mod tests {
     #[test]
     fn values_over_the_limit_are_refused() {
         let long = "x".repeat(MAX_LABEL + 1);
-        for key in [JOBSET_UID, JOB_NAME, INDEX] {
+        for key in [JOBSET_UID, BATCH_JOB_NAME, BATCH_JOB_COMPLETION_INDEX] {
             let mut annotations = ASKS.to_vec();
-            annotations.extend([(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")]);
+            annotations.extend([
+                (JOBSET_UID, "g"),
+                (BATCH_JOB_NAME, "job"),
+                (BATCH_JOB_COMPLETION_INDEX, "3"),
+            ]);
             annotations.retain(|(other, _)| *other != key);
             annotations.push((key, &long));
             assert_eq!(recognised(&[], &annotations), Err(NotAWorker::TooLong(key)));
         }
         let many = "worker,".repeat(MAX_LIST);
-        let identity = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")];
-        let annotations = [(IN_PLACE, SUPERVISED), (SUPERVISE, many.as_str())];
+        let identity = [
+            (JOBSET_UID, "g"),
+            (BATCH_JOB_NAME, "job"),
+            (BATCH_JOB_COMPLETION_INDEX, "3"),
+        ];
+        let annotations = [(IN_PLACE, IN_PLACE_SUPERVISED), (SUPERVISE, many.as_str())];
         assert_eq!(
             recognised(&identity, &annotations),
             Err(NotAWorker::TooLong(SUPERVISE))
@@ -257,10 +233,17 @@ mod tests {
 
     #[test]
     fn a_pod_without_identity_is_refused() {
-        assert_eq!(recognised(&[], &ASKS), Err(NotAWorker::Missing(INDEX)));
-        let labels = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "x")];
+        assert_eq!(
+            recognised(&[], &ASKS),
+            Err(NotAWorker::Missing(BATCH_JOB_COMPLETION_INDEX))
+        );
+        let labels = [
+            (JOBSET_UID, "g"),
+            (BATCH_JOB_NAME, "job"),
+            (BATCH_JOB_COMPLETION_INDEX, "x"),
+        ];
         assert_eq!(recognised(&labels, &ASKS), Err(NotAWorker::BadIndex));
-        let labels = [(JOB_NAME, "job"), (INDEX, "1")];
+        let labels = [(BATCH_JOB_NAME, "job"), (BATCH_JOB_COMPLETION_INDEX, "1")];
         assert_eq!(recognised(&labels, &ASKS), Err(NotAWorker::Missing(JOBSET_UID)));
     }
 
@@ -269,10 +252,10 @@ mod tests {
         #[test]
         fn any_label_is_taken_as_it_is_or_refused(
             values in prop::array::uniform4(prop_oneof!["[a-z0-9-]{0,70}", "[0-9+-]{0,12}", ".{0,70}", Just("x,".repeat(20_000))]),
-            kind in prop::sample::select(vec![SUPERVISED, PLAIN, "", "other"]),
+            kind in prop::sample::select(vec![IN_PLACE_SUPERVISED, IN_PLACE_PLAIN, "", "other"]),
             left_out in 0..6_usize,
         ) {
-            let keys = [JOBSET_UID, JOB_NAME, INDEX, SUPERVISE];
+            let keys = [JOBSET_UID, BATCH_JOB_NAME, BATCH_JOB_COMPLETION_INDEX, SUPERVISE];
             let mut annotations: Vec<(&str, &str)> = keys.into_iter().zip(values.iter().map(String::as_str)).collect();
             if left_out < annotations.len() {
                 annotations.remove(left_out);
@@ -284,7 +267,7 @@ mod tests {
                     prop_assert_eq!(Ok(pod.index), values[2].parse());
                     prop_assert!(pod.supervised.iter().map(String::len).sum::<usize>() <= MAX_LIST);
                 }
-                Ok(None) => prop_assert!(![SUPERVISED, PLAIN].contains(&kind)),
+                Ok(None) => prop_assert!(![IN_PLACE_SUPERVISED, IN_PLACE_PLAIN].contains(&kind)),
                 Err(error) => prop_assert!(error.to_string().len() < 1000, "{}", error),
             }
         }

@@ -248,8 +248,11 @@ impl Machine {
                 self.status.heartbeat = Heartbeat::Awaited;
             }
             if self.leaving.is_none() {
-                self.standby
-                    .worker_runs(now, self.status.heartbeat == Heartbeat::Awaited);
+                if self.status.heartbeat == Heartbeat::Awaited {
+                    self.standby.worker_will_beat();
+                } else {
+                    self.standby.worker_runs(now);
+                }
             }
         }
     }

@@ -22,7 +22,7 @@ use std::process::{Command, ExitCode};
 use crate::machine::Exit;
 use crate::standby::wire::{self, Answer, Call};
 use crate::standby::{self, SHIM, SOCKET, inherited, names};
-use crate::sys::{self, Interest, Mask, Received, Signals};
+use crate::sys::{self, Interest, Mask, Received, Signals, Terminal};
 use crate::worker;
 
 /// Has launchers such as torchrun start ranks by this program.
@@ -174,7 +174,7 @@ impl Rank {
         // A name without a folder is looked up in the PATH that the command has.
         command.args(&self.args).env_clear().envs(self.environment());
         if let Some(mask) = mask {
-            sys::hand_over(&mut command, mask, false);
+            sys::hand_over(&mut command, mask, Terminal::LeftAlone);
         }
         if let Some(list) = &list {
             let before = env::var_os(standby::PYTHONPATH);

@@ -355,17 +355,25 @@ pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Makes the command start with this signal mask, and in the foreground of this session if its
-/// stdin is a terminal.
+/// What happens to the terminal of a command's session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Terminal {
+    /// The command, whose stdin is the terminal, takes its foreground.
+    Claimed,
+    /// Nothing. Stdin may be no terminal.
+    LeftAlone,
+}
+
+/// Makes the command start with this signal mask.
 ///
 /// Std would let it inherit the agent's mask, in which everything is blocked.
-pub(crate) fn hand_over(command: &mut Command, mask: Mask, terminal: bool) {
+pub(crate) fn hand_over(command: &mut Command, mask: Mask, terminal: Terminal) {
     let claim = move || {
         // SAFETY: called between fork and exec: only async-signal-safe calls, and memory of this
         // closure. SIGTTOU, which a background process gets for claiming the terminal, is still
         // blocked during the claim.
         unsafe {
-            if terminal {
+            if terminal == Terminal::Claimed {
                 libc::tcsetpgrp(libc::STDIN_FILENO, libc::getpgrp());
             }
             check(libc::sigprocmask(

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::machine::Generation;
-use crate::sys::{self, Mask};
+use crate::sys::{self, Mask, Terminal};
 
 /// Tells the worker how often its group has been restarted.
 pub(crate) const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";
@@ -52,7 +52,12 @@ pub(crate) fn start(
         None => worker.env_remove(HEARTBEAT),
     };
     prepare(&mut worker);
-    sys::hand_over(&mut worker, mask, stdin().is_terminal());
+    let terminal = if stdin().is_terminal() {
+        Terminal::Claimed
+    } else {
+        Terminal::LeftAlone
+    };
+    sys::hand_over(&mut worker, mask, terminal);
     match worker.spawn() {
         Ok(child) => Ok(child.id().cast_signed()),
         Err(error) => Err(StartError {

@@ -1,11 +1,12 @@
 //! The numbers of the restart protocol, and how a worker runs and ends, as newtypes: an epoch is
-//! never mistaken for a generation, nor one clock for another.
+//! never mistaken for a generation, nor one clock for another. [`pods`] has the marks of pods.
 //!
 //! The control plane's core, the node daemon and the pod agent share them. Wire types stop at a
 //! `convert.rs` and become these. Nothing here does I/O.
 
 use std::fmt;
 
+pub mod pods;
 pub mod standby;
 
 /// The restart attempt that all workers of a group should run: 0 at first, and a higher one with

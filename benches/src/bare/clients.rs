@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
-use super::{Args, NAME, decode, identity};
+use super::{Args, NAME, Ping, identity};
 use crate::message::{BenchEvent, orders, say};
 use crate::tally::Tally;
 
@@ -73,11 +73,11 @@ async fn stream(mut endpoint: Endpoint, tls: Option<ClientTlsConfig>, tally: &Ta
         let Some(hub_message::Kind::Ping(ping)) = message.kind else {
             continue;
         };
-        match decode(ping) {
-            (number, false) => tally.has(u32::try_from(number)?),
-            (number, true) => {
+        match Ping::decode(ping) {
+            Ping::Value(value) => tally.has(u32::try_from(value)?),
+            Ping::Round(round) => {
                 let kind = Some(node_message::Kind::Pong(wire::Pong {
-                    nonce: number,
+                    nonce: round,
                     refused_agents: 0,
                 }));
                 if answers.send(wire::NodeMessage { kind }).await.is_err() {

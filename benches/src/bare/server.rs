@@ -18,7 +18,7 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Args, NAME, identity, ping};
+use super::{Args, NAME, Ping, identity};
 use crate::message::{BenchEvent, Order, now, orders, say};
 
 /// How often the number of connections is checked.
@@ -78,7 +78,7 @@ async fn handle_orders(counts: &Counts, pings: &watch::Sender<wire::Ping>) -> Re
             }
             Order::Push { value } => {
                 say(BenchEvent::Pushed { at: now() });
-                pings.send_replace(ping(value.into(), false));
+                pings.send_replace(Ping::Value(value.into()).encode());
             }
             Order::Raise | Order::Fail { .. } => {
                 say(BenchEvent::Pushed { at: now() });
@@ -86,7 +86,7 @@ async fn handle_orders(counts: &Counts, pings: &watch::Sender<wire::Ping>) -> Re
                 for _ in 0..rounds {
                     round += 1;
                     counts.answers.store(0, Ordering::Relaxed);
-                    pings.send_replace(ping(round, true));
+                    pings.send_replace(Ping::Round(round).encode());
                     counts.all.notified().await;
                 }
                 restarts += 1;

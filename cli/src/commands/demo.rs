@@ -156,7 +156,7 @@ impl DemoObjects<'_> {
     /// Waits until all workers run, kills one, and waits until all run again.
     async fn watch(&self, args: &Demo, printer: Printer) -> Result<Outcome> {
         let since = Instant::now();
-        let mut line = ProgressLine::new(printer.is_for_programs());
+        let mut line = ProgressLine::new(printer);
         let waited = self.wait_for(args, 0, since, &mut line).await;
         line.clear();
         let before = match waited? {
@@ -221,7 +221,7 @@ impl DemoObjects<'_> {
     async fn report(&self, before: &Observed, mut after: Observed, killed: String) -> Result<Outcome> {
         let until = Instant::now() + EVENT_TIMEOUT;
         let mut changes = Changes::of(self.cluster, &Scope::One(self.jobset.clone()), None).await;
-        let mut quiet = ProgressLine::new(true);
+        let mut hidden = ProgressLine::hidden();
         let restart = loop {
             match timeline(&history(&after.jobset, &after.events), None) {
                 Ok(restart) => break restart,
@@ -229,7 +229,7 @@ impl DemoObjects<'_> {
                 Err(_) => {}
             }
             let next = (Instant::now() + std::time::Duration::from_millis(200)).min(until);
-            quiet.wait(Instant::now(), &mut changes, next).await;
+            hidden.wait(Instant::now(), &mut changes, next).await;
             after.events = self.cluster.events(&self.jobset).await?;
         };
         let (was, is): (ContainerRestarts, ContainerRestarts) =

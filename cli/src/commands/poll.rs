@@ -163,7 +163,7 @@ mod tests {
     }
 
     async fn seen(cluster: &Cluster) -> Result<(bool, Duration)> {
-        let (since, mut line) = (Instant::now(), ProgressLine::new(true));
+        let (since, mut line) = (Instant::now(), ProgressLine::hidden());
         let changes = Changes::of_one(cluster, "ring", None).await;
         let mut poller = Poller::new(cluster, "ring", changes, since, Duration::from_secs(60));
         loop {

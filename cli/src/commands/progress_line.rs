@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::fetch::Changes;
-use crate::print;
+use crate::print::{self, Printer};
 use crate::view::restart::ProgressDetail;
 
 /// How often the elapsed time is redrawn.
@@ -24,12 +24,20 @@ pub(super) struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// A line on standard error, if that is a terminal that can overwrite a line. With `quiet` it
-    /// is never drawn.
-    pub(super) fn new(quiet: bool) -> Self {
+    /// A line on standard error, if that is a terminal that can overwrite a line. It is not drawn
+    /// if the answer is for programs.
+    pub(super) fn new(printer: Printer) -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self {
-            shown: !quiet && !dumb && std::io::stderr().is_terminal(),
+            shown: !printer.is_for_programs() && !dumb && std::io::stderr().is_terminal(),
+            ..Self::hidden()
+        }
+    }
+
+    /// A line that is never drawn.
+    pub(super) fn hidden() -> Self {
+        Self {
+            shown: false,
             written: false,
             detail: ProgressDetail::default(),
         }

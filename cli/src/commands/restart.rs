@@ -152,7 +152,7 @@ async fn wait(
     (since, args): (Instant, &Restart),
 ) -> Result<Waited> {
     let (namespace, name) = (jobset.ns(), jobset.name());
-    let mut line = ProgressLine::new(Printer::new(&args.output).is_for_programs());
+    let mut line = ProgressLine::new(Printer::new(&args.output));
     let mut request = Request::of_all(jobset, request);
     let changes = Changes::of_one(cluster, name, platform).await;
     let waited = Poller::new(cluster, name, changes, since, args.timeout)

@@ -70,7 +70,7 @@ pub(super) async fn run(
     let mut code = DONE;
     if args.wait {
         let name = jobset.name();
-        let mut line = ProgressLine::new(printer.is_for_programs());
+        let mut line = ProgressLine::new(printer);
         let mut pending = Request::of_workers(jobset, request);
         let changes = Changes::of_one(cluster, name, None).await;
         let waited = Poller::new(cluster, name, changes, since, args.timeout)

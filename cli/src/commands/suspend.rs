@@ -8,6 +8,13 @@ use crate::args::Suspend;
 use crate::fetch::Cluster;
 use crate::print::{self, Printer};
 
+/// What the user wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Suspend,
+    Resume,
+}
+
 /// The answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,7 +28,8 @@ struct Answer {
 
 /// Writes `spec.suspend` with the caller's own rights. It needs only the API server, so it works
 /// for every JobSet.
-pub(super) async fn run(cluster: &Cluster, args: &Suspend, suspended: bool) -> Result<u8> {
+pub(super) async fn run(cluster: &Cluster, args: &Suspend, wish: Wish) -> Result<u8> {
+    let suspended = wish == Wish::Suspend;
     let jobset = cluster.jobset(&args.jobset).await?;
     if jobset.is_finished() {
         bail!("JobSet {}/{} has ended", jobset.ns(), jobset.name());

@@ -11,6 +11,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
+use lockstep_api::annotations::CRD_VERSION;
 use lockstep_proto::platform::v1 as pb;
 use serde_json::Value;
 
@@ -23,8 +24,6 @@ use crate::view::check::{Crd, Fetched, Observed, REQUIRED_RIGHTS, Right};
 const CONTROL_PLANE: &str = "lockstep-control-plane";
 const NODE_DAEMON: &str = "lockstep-node-daemon";
 const CRD: &str = "jobsets.jobset.x-k8s.io";
-/// Annotation of the CRD with the version of the control plane that installed it.
-const CRD_VERSION: &str = "lockstep.dev/crd-version";
 /// Name of the Lease for KubeRay's leader election.
 const KUBERAY: &str = "ray-operator-leader";
 

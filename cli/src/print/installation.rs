@@ -6,7 +6,7 @@ use super::table::{Cell, plain, table};
 use super::visible::{MESSAGE, line};
 use super::{Paint, Tone};
 use crate::view::check::{Level, Verdict};
-use crate::view::nodes::{AccessState, Nri, RestartLevel, Row, RuntimeAccess};
+use crate::view::nodes::{AccessState, Connection, Nri, RestartLevel, Row, RuntimeAccess};
 use crate::view::time;
 
 /// The verdicts by section, with a summary at the end.
@@ -78,7 +78,7 @@ fn cells(row: &Row, wide: bool, now: Timestamp) -> Vec<Cell> {
         node.push_str(" (cordoned)");
     }
     let mut state = row.state.clone().unwrap_or_else(|| "none".to_owned());
-    let silent = row.pod.is_some() && row.connected == Some(false);
+    let silent = row.pod.is_some() && row.connected == Connection::Missing;
     if silent {
         state.push_str(" (not connected)");
     }

@@ -30,19 +30,17 @@ impl Tone {
 const END: &str = "\x1b[0m";
 
 /// Colours text, or leaves it as it is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Paint(bool);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Paint {
+    Coloured,
+    Plain,
+}
 
 impl Paint {
-    /// A painter that uses colours only if `colours` is true.
-    pub(crate) fn new(colours: bool) -> Self {
-        Self(colours)
-    }
-
     /// Untrusted text on one line, in the colour of its tone.
     pub(crate) fn tone(self, tone: Tone, text: &str) -> String {
         let text = visible::line(text, visible::MESSAGE);
-        if !self.0 || text.is_empty() {
+        if self == Self::Plain || text.is_empty() {
             return text;
         }
         format!("{}{text}{END}", tone.begin())
@@ -86,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_layout_keeps_its_lines_and_colours_and_nothing_else() {
-        let red = Paint::new(true).tone(Tone::Bad, "Failed");
+        let red = Paint::Coloured.tone(Tone::Bad, "Failed");
         let laid = format!("{red}\n\t├─ a\n");
         assert_eq!(laid_out(&laid), laid);
         assert_eq!(

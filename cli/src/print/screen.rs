@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str, rows: usize) -> Vec<String> {
-        let bytes = frame(text, rows, Paint::new(false));
+        let bytes = frame(text, rows, Paint::Plain);
         let lines = bytes
             .strip_prefix("\x1b[?7l\x1b[H")
             .and_then(|rest| rest.strip_suffix("\x1b[J\x1b[?7h"));

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::view::check::{Level, Verdict};
 use crate::view::history::{Entry, History};
-use crate::view::nodes::{AccessState, Nri, RestartLevel, Row, RuntimeAccess};
+use crate::view::nodes::{AccessState, Connection, Nri, RestartLevel, Row, RuntimeAccess};
 use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, Standbys, Starts, View, Worker};
 use crate::view::testing::{before, now};
 use crate::view::timeline::{Span, Timeline};
@@ -80,7 +80,7 @@ fn a_limit_that_is_none_is_not_shown() {
         every_worker: false,
         wide: false,
     };
-    let text = status(&[unlimited], detail, now(), Paint::new(false));
+    let text = status(&[unlimited], detail, now(), Paint::Plain);
     assert!(
         text.starts_with("team/ring  Stopping  generation 4  restarts 2\n"),
         "{text}"
@@ -94,7 +94,7 @@ fn a_jobset_is_a_tree() {
         wide: false,
     };
     assert_eq!(
-        status(&[ring()], every, now(), Paint::new(false)),
+        status(&[ring()], every, now(), Paint::Plain),
         "\
 team/ring  Stopping  generation 4  restarts 2 of 100
   last restart: 5m ago, took 31.2 ms, by Process: worker ring-a-0[1]/worker exited with code 3 (pod p, node n)
@@ -108,7 +108,7 @@ team/ring  Stopping  generation 4  restarts 2 of 100
         every_worker: false,
         wide: false,
     };
-    let text = status(&[ring()], unwell, now(), Paint::new(false));
+    let text = status(&[ring()], unwell, now(), Paint::Plain);
     assert!(
         !text.contains("0/worker") && text.contains("└─ 1/worker  Exited"),
         "{text}"
@@ -144,7 +144,7 @@ fn a_worker_says_how_it_was_started_and_what_waits() {
         every_worker: true,
         wide: false,
     };
-    let text = status(&[view], every, now(), Paint::new(false));
+    let text = status(&[view], every, now(), Paint::Plain);
     assert!(
         text.ends_with(
             "\
@@ -162,7 +162,7 @@ fn colours_change_nothing_but_colours() {
         every_worker: true,
         wide: true,
     };
-    let painted = status(&[ring()], detail, now(), Paint::new(true));
+    let painted = status(&[ring()], detail, now(), Paint::Coloured);
     assert!(painted.contains("\x1b[31mExited\x1b[0m"), "{painted:?}");
     let mut bare = String::new();
     for (index, piece) in painted.split('\x1b').enumerate() {
@@ -172,7 +172,7 @@ fn colours_change_nothing_but_colours() {
             piece.split_once('m').unwrap().1
         });
     }
-    assert_eq!(bare, status(&[ring()], detail, now(), Paint::new(false)));
+    assert_eq!(bare, status(&[ring()], detail, now(), Paint::Plain));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn restarts_are_a_table_and_say_what_is_not_known() {
         ],
     };
     assert_eq!(
-        history(&shown, false, now(), Paint::new(false)),
+        history(&shown, false, now(), Paint::Plain),
         "\
 team/ring  generation 3  restarts 2 of 100
 WHEN     WHAT              GENERATION  BY       TOOK     WORKERS  WHY
@@ -236,7 +236,7 @@ fn nodes_are_a_table() {
         image: Some("r.example/lockstep-node-daemon:0.1.0".into()),
         runtime: "containerd://2.1.4".into(),
         nri: Nri::OnByDefault,
-        connected: Some(true),
+        connected: Connection::Connected,
         daemon_version: Some("0.1.0".into()),
         protocol: Some(3),
         level: Some(RestartLevel::Process),
@@ -255,7 +255,7 @@ fn nodes_are_a_table() {
     let silent = Row {
         node: "node-3".into(),
         unschedulable: false,
-        connected: Some(false),
+        connected: Connection::Missing,
         daemon_version: None,
         protocol: None,
         level: Some(RestartLevel::Pod),
@@ -267,7 +267,7 @@ fn nodes_are_a_table() {
     };
     let rows = [row, without, silent];
     assert_eq!(
-        nodes(&rows, false, now(), Paint::new(false)),
+        nodes(&rows, false, now(), Paint::Plain),
         "\
 NODE               DAEMON                   READY  RESTARTS  AGE  IMAGE                       RUNTIME             LEVEL      CRI      NRI            AGENTS
 node-1 (cordoned)  Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  process    well     well           3 of 4 reporting
@@ -275,7 +275,7 @@ node-2             Running                  yes    1         61m  lockstep-node-
 node-3             Running (not connected)  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  pod        unknown  on by default  0 of 0 reporting
 "
     );
-    let wide = nodes(&rows, true, now(), Paint::new(false));
+    let wide = nodes(&rows, true, now(), Paint::Plain);
     let words = |line: usize| {
         let line = wide.lines().nth(line).unwrap_or_default();
         line.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -305,7 +305,7 @@ fn verdicts_are_grouped_and_summed_up() {
         verdict("webhooks", Level::Error, Some("repair")),
     ];
     assert_eq!(
-        check(&verdicts, Paint::new(false)),
+        check(&verdicts, Paint::Plain),
         "\
 kubernetes
   ✓ something
@@ -325,7 +325,7 @@ webhooks
 fn programs_get_what_people_get() {
     let printer = |form| Printer {
         form: Some(form),
-        paint: Paint::new(true),
+        paint: Paint::Coloured,
     };
     let text = printer(Form::Json).render(&ring(), |_| String::new()).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -366,7 +366,7 @@ fn phases_lie_on_one_scale() {
         ],
     };
     let bar = |before: usize, long: usize| format!("{}{}", " ".repeat(before), "█".repeat(long));
-    let text = timeline(&restart, Paint::new(false));
+    let text = timeline(&restart, Paint::Plain);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[0],

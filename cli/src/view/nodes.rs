@@ -44,9 +44,9 @@ pub(crate) struct Row {
     pub(crate) runtime: String,
     /// NRI as the version of the runtime implies it. Agents get into containers by NRI.
     pub(crate) nri: Nri,
-    /// True if the daemon is connected to the control plane. This field and all below come from the
+    /// The daemon's connection to the control plane. This field and all below come from the
     /// platform API.
-    pub(crate) connected: Option<bool>,
+    pub(crate) connected: Connection,
     /// Version of the connected daemon, and of the node protocol between it and the leader.
     pub(crate) daemon_version: Option<String>,
     pub(crate) protocol: Option<u32>,
@@ -58,6 +58,26 @@ pub(crate) struct Row {
     /// Workers on this node, and how many of them report.
     pub(crate) workers: Option<u32>,
     pub(crate) workers_linked: Option<u32>,
+}
+
+/// A daemon's connection to the control plane, as answers show it: true, false, or null.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "Option<bool>")]
+pub(crate) enum Connection {
+    Connected,
+    Missing,
+    /// The platform API was not reached, or the control plane is too old to say.
+    Unknown,
+}
+
+impl From<Connection> for Option<bool> {
+    fn from(connection: Connection) -> Self {
+        match connection {
+            Connection::Connected => Some(true),
+            Connection::Missing => Some(false),
+            Connection::Unknown => None,
+        }
+    }
 }
 
 /// NRI as the version of a node's container runtime implies it.
@@ -195,7 +215,11 @@ fn row(node: &Node, pod: Option<&Pod>, by_platform: &PlatformNodes) -> Row {
         image: pod.and_then(image),
         nri: Nri::of(&runtime),
         runtime,
-        connected: knows_connected.then_some(connected.is_some()),
+        connected: match connected {
+            _ if !knows_connected => Connection::Unknown,
+            Some(_) => Connection::Connected,
+            None => Connection::Missing,
+        },
         daemon_version: connected
             .map(|node| node.daemon_version.clone())
             .filter(|version| !version.is_empty()),

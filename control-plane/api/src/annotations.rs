@@ -4,6 +4,10 @@
 
 use std::time::Duration;
 
+pub use lockstep_protocol::pods::{
+    IN_PLACE, IN_PLACE_PLAIN, IN_PLACE_SUPERVISED, STANDBY, STOP_WITHOUT_AGENT, SUPERVISE, Standby,
+};
+
 use crate::duration::{DurationError, parse_duration, shown};
 pub use crate::target::LONGEST_RESTART_REQUEST;
 use crate::{JobSet, NoTarget, ReplicatedJob, WorkerRestartRequest};
@@ -22,24 +26,6 @@ pub const IN_PLACE_RESTART_ATTEMPT: &str = "jobset.sigs.k8s.io/in-place-restart-
 /// On a JobSet: tells upstream's in-place restart agent to run the worker without a barrier.
 pub const DISABLE_IN_PLACE_RESTART: &str = "jobset.sigs.k8s.io/disable-in-place-restart";
 
-/// On pods, written by the controller: restart in place. The value is [`IN_PLACE_SUPERVISED`] or
-/// [`IN_PLACE_PLAIN`].
-pub const IN_PLACE: &str = "lockstep.dev/in-place";
-/// Value of [`IN_PLACE`]: node daemons inject the agent.
-pub const IN_PLACE_SUPERVISED: &str = "supervised";
-/// Value of [`IN_PLACE`]: node daemons kill the containers at a restart, and the kubelet restarts
-/// them.
-pub const IN_PLACE_PLAIN: &str = "plain";
-/// On a JobSet: the containers that are workers, see [`Supervise`]. On pods of an in-place JobSet,
-/// written by the controller: the same, always as a list.
-pub const SUPERVISE: &str = "lockstep.dev/supervise";
-/// On pods, written by the controller, with the value `true`: the kubelet restarts each worker that
-/// is stopped, so a worker that was started without its agent may be stopped.
-pub const STOP_WITHOUT_AGENT: &str = "lockstep.dev/stop-without-agent";
-/// On a JobSet, or in the Job template of a replicatedJob, which takes precedence: what is started
-/// ahead for the next attempt of its workers ([`Standby`]). On pods whose workers have agents,
-/// written by the controller: the same, unless it is nothing.
-pub const STANDBY: &str = "lockstep.dev/standby";
 /// On a JobSet: how long a worker may take to end after SIGTERM at a restart in place.
 pub const RESTART_GRACE: &str = "lockstep.dev/restart-grace";
 
@@ -77,6 +63,10 @@ pub const GANG_MINIMUM: &str = "lockstep.dev/gang-minimum";
 /// On a JobSet's Jobs and pods, written by the controller: the name of the PodGroup of the gang's
 /// minimum, if kube-scheduler starts the gang.
 pub const GANG_POD_GROUP: &str = "lockstep.dev/gang-pod-group";
+
+/// On a CRD: the version of the control plane that installed the definition, with a hash of the
+/// definition as build metadata.
+pub const CRD_VERSION: &str = "lockstep.dev/crd-version";
 
 /// Value of [`SUPERVISE`] that disables supervision.
 pub const SUPERVISE_NONE: &str = "none";
@@ -120,42 +110,6 @@ pub enum RestartScope {
     Group,
     /// `worker`: only that worker.
     Worker,
-}
-
-/// What is started ahead, while a worker runs, for its next attempt ([`STANDBY`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standby {
-    /// `none`: nothing.
-    #[default]
-    Nothing,
-    /// `python`: the Python interpreters of its command.
-    Python,
-    /// `program`: its command, which parks itself.
-    Program,
-}
-
-impl Standby {
-    /// The value of the annotation.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Nothing => "none",
-            Self::Python => "python",
-            Self::Program => "program",
-        }
-    }
-
-    /// Reads the annotation, if there is one.
-    fn stated(value: Option<&str>) -> Result<Option<Self>, AnnotationError> {
-        let Some(value) = value else {
-            return Ok(None);
-        };
-        let known = [Self::Nothing, Self::Python, Self::Program];
-        match known.into_iter().find(|standby| standby.as_str() == value) {
-            Some(standby) => Ok(Some(standby)),
-            None => Err(AnnotationError::Standby { value: shown(value) }),
-        }
-    }
 }
 
 /// Which containers are supervised.
@@ -234,6 +188,17 @@ pub enum AnnotationError {
     },
 }
 
+/// Reads [`STANDBY`], if it is there.
+fn stated_standby(value: Option<&str>) -> Result<Option<Standby>, AnnotationError> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    match Standby::from_value(value) {
+        Some(standby) => Ok(Some(standby)),
+        None => Err(AnnotationError::Standby { value: shown(value) }),
+    }
+}
+
 impl ReplicatedJob {
     /// What a failure of one of its workers restarts ([`RESTART_SCOPE`]).
     pub fn restart_scope(&self) -> Result<RestartScope, AnnotationError> {
@@ -247,7 +212,7 @@ impl ReplicatedJob {
 
     /// What its own Job template says about standbys ([`STANDBY`]), if it does.
     pub fn standby(&self) -> Result<Option<Standby>, AnnotationError> {
-        Standby::stated(self.annotation(STANDBY))
+        stated_standby(self.annotation(STANDBY))
     }
 
     /// An annotation of its Job template.
@@ -313,7 +278,7 @@ impl JobSet {
     /// What the JobSet says about standbys ([`STANDBY`]), if it does. Job templates may say
     /// otherwise.
     pub fn standby(&self) -> Result<Option<Standby>, AnnotationError> {
-        Standby::stated(self.annotation(STANDBY))
+        stated_standby(self.annotation(STANDBY))
     }
 
     /// What is started ahead for the workers of a replicatedJob. A value that is not known starts

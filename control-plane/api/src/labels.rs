@@ -3,10 +3,10 @@
 //! Unless stated otherwise each is both a label and an annotation, on Jobs and on pods: the label
 //! for selectors, the annotation for the downward API, which has no limit on values.
 
+pub use lockstep_protocol::pods::{BATCH_JOB_COMPLETION_INDEX, BATCH_JOB_NAME, JOBSET_UID};
+
 /// Name of the JobSet.
 pub const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
-/// UID of the JobSet.
-pub const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 /// Name of the replicatedJob.
 pub const REPLICATED_JOB_NAME: &str = "jobset.sigs.k8s.io/replicatedjob-name";
 /// How many Jobs the replicatedJob has.
@@ -39,13 +39,8 @@ pub const NAMESPACED_JOB: &str = "alpha.jobset.sigs.k8s.io/namespaced-job";
 /// Taint of nodes that the node selector strategy assigned to one Job, and toleration of its pods.
 pub const NO_SCHEDULE_TAINT: &str = "alpha.jobset.sigs.k8s.io/no-schedule";
 
-/// Label that the Job controller puts on pods: the name of their Job.
-pub const BATCH_JOB_NAME: &str = "batch.kubernetes.io/job-name";
 /// Label that Kubernetes puts on the pods of a Job: its UID.
 pub const BATCH_CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
-/// Label and annotation that the Job controller puts on the pods of Indexed Jobs: their completion
-/// index.
-pub const BATCH_JOB_COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Finalizer that the Job controller puts on its pods until it has counted them.
 pub const BATCH_JOB_TRACKING_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 /// Scheduling gate of pods that wait for their gang.

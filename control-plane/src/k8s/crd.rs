@@ -17,6 +17,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Client, ResourceExt};
+use lockstep_api::annotations::CRD_VERSION;
 use semver::Version;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -54,9 +55,6 @@ pub(crate) const RAY_DEFINITIONS: [Definition; 3] = [
         text: include_str!("../../api/crds/ray.io_raycronjobs.yaml"),
     },
 ];
-/// The version of the control plane that installed the definition, with a hash of the definition as
-/// build metadata.
-const VERSION: &str = "lockstep.dev/crd-version";
 const FIELD_MANAGER: &str = "lockstep-control-plane";
 /// The first and the longest wait after a transient failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
@@ -163,7 +161,7 @@ impl Crd {
         });
         let by = installed
             .as_ref()
-            .and_then(|installed| Version::parse(installed.annotations().get(VERSION)?).ok());
+            .and_then(|installed| Version::parse(installed.annotations().get(CRD_VERSION)?).ok());
         if let Some(by) = by.as_ref().filter(|by| by.cmp_precedence(&ours).is_gt()) {
             tracing::warn!(crd = self.definition.name, %by, %ours, "the definition was installed by a newer control plane and is left unchanged");
             return Ok(propagation);
@@ -305,7 +303,7 @@ impl Definition {
     /// The definition, marked with this version.
     fn at(self, version: &Version) -> Result<Value, CrdError> {
         let mut definition: Value = serde_yaml_ng::from_str(self.text)?;
-        definition["metadata"]["annotations"][VERSION] = json!(version.to_string());
+        definition["metadata"]["annotations"][CRD_VERSION] = json!(version.to_string());
         Ok(definition)
     }
 }

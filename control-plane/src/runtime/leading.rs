@@ -47,13 +47,13 @@ impl Leader {
         let metrics = Arc::clone(&self.common.metrics);
         let election = self.common.settings.leader_election.clone();
         let lease = election.enabled.then_some(election.lease.as_str());
-        metrics.leads(false, lease);
+        metrics.follows(lease);
         let Some(mut leadership) = self.become_leader().await? else {
             return Ok(());
         };
         let registry = Registry::noting(leadership.epoch, Arc::clone(&self.refusals));
         let end = shutdown.child_token();
-        metrics.leads(true, lease);
+        metrics.leads(lease);
         registry.count_in(&metrics);
         let mut parts = Parts::new();
         let backwards = Backwards::default();
@@ -74,7 +74,7 @@ impl Leader {
             }
             () = shutdown.cancelled() => Ok(()),
         };
-        metrics.leads(false, lease);
+        metrics.follows(lease);
         end.cancel();
         while let Some(ended) = parts.join_next().await {
             result = result.and(ended.map_err(Into::into).flatten());

@@ -203,14 +203,22 @@ impl Metrics {
         }
     }
 
-    /// Records if this replica leads. `lease` is the name of the Lease that it holds for it, if
+    /// Records that this replica leads. `lease` is the name of the Lease that it holds for it, if
     /// any.
-    pub(crate) fn leads(&self, leads: bool, lease: Option<&str>) {
-        self.leader.set(i64::from(leads));
+    pub(crate) fn leads(&self, lease: Option<&str>) {
+        self.set_leader(1, lease);
+    }
+
+    /// Records that this replica does not lead. `lease` is the Lease that it would hold for it.
+    pub(crate) fn follows(&self, lease: Option<&str>) {
+        self.set_leader(0, lease);
+    }
+
+    fn set_leader(&self, value: i64, lease: Option<&str>) {
+        self.leader.set(value);
         if let Some(name) = lease {
             let name = name.to_owned();
-            let elected = self.elected.get_or_create(&LeaseLabels { name });
-            elected.set(i64::from(leads));
+            self.elected.get_or_create(&LeaseLabels { name }).set(value);
         }
     }
 

@@ -29,6 +29,15 @@ pub struct ControlPlane {
     _files: Option<TempDir>,
 }
 
+/// The control plane's webhooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Webhooks {
+    /// They are served, and not called.
+    Served,
+    /// There are none.
+    Disabled,
+}
+
 /// Resources that a process uses, according to the kernel.
 pub struct Usage {
     /// CPU time so far, in seconds.
@@ -40,9 +49,8 @@ pub struct Usage {
 }
 
 impl ControlPlane {
-    /// Starts the control plane and waits until it is ready. With `webhooks` it serves webhooks,
-    /// which are not called. It logs to `log`. `more` are further arguments. Its hub does not
-    /// listen, unless they enable it.
+    /// Starts the control plane and waits until it is ready. It logs to `log`. `more` are further
+    /// arguments. Its hub does not listen, unless they enable it.
     ///
     /// # Errors
     /// If it does not become ready.
@@ -50,14 +58,13 @@ impl ControlPlane {
         program: &Path,
         kubeconfig: &Path,
         log: &Path,
-        webhooks: bool,
+        webhooks: Webhooks,
         more: &[&str],
     ) -> Result<Self> {
         let [health, metrics, webhook] = free_addresses()?;
-        let webhook = if webhooks {
-            format!("--webhook-port={}", webhook.port())
-        } else {
-            "--disable-webhooks".to_owned()
+        let webhook = match webhooks {
+            Webhooks::Served => format!("--webhook-port={}", webhook.port()),
+            Webhooks::Disabled => "--disable-webhooks".to_owned(),
         };
         let mut command = Command::new(program);
         command

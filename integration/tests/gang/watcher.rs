@@ -38,9 +38,15 @@ struct State {
     seen: BTreeMap<String, Seen>,
     /// All pods that ever existed, by JobSet and UID.
     pods: HashMap<String, HashSet<String>>,
-    /// The pods that are bound or have succeeded, by JobSet and UID. The value is true while the
-    /// pod holds its node.
-    bound: HashMap<String, HashMap<String, bool>>,
+    /// The pods that are bound or have succeeded, by JobSet and UID.
+    bound: HashMap<String, HashMap<String, Bound>>,
+}
+
+/// A pod that is bound, and has not failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bound {
+    HoldsNode,
+    Succeeded,
 }
 
 /// Watches until it is dropped.
@@ -67,8 +73,12 @@ impl Watcher {
                 match event {
                     Ok(Event::Apply(pod) | Event::InitApply(pod)) => {
                         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-                        let holds = node(&pod).map(|_| phase != Some("Succeeded"));
-                        state.saw(&pod, holds.filter(|_| phase != Some("Failed")));
+                        let now = match (node(&pod), phase) {
+                            (None, _) | (_, Some("Failed")) => None,
+                            (Some(_), Some("Succeeded")) => Some(Bound::Succeeded),
+                            (Some(_), _) => Some(Bound::HoldsNode),
+                        };
+                        state.saw(&pod, now);
                     }
                     Ok(Event::Delete(pod)) => state.saw(&pod, None),
                     Ok(Event::Init | Event::InitDone) => {}
@@ -126,7 +136,8 @@ impl State {
         self.seen.get(set).is_some_and(|seen| seen.started.is_some())
     }
 
-    fn saw(&mut self, pod: &Pod, holds: Option<bool>) {
+    /// A pod is bound like this now, or not at all.
+    fn saw(&mut self, pod: &Pod, now: Option<Bound>) {
         let Some(set) = pod.labels().get(labels::JOBSET_NAME) else {
             return;
         };
@@ -138,15 +149,15 @@ impl State {
         let pods = self.pods.entry(set.clone()).or_default();
         pods.insert(uid.clone());
         let has_come = pods.len() >= *minimum;
-        let before = match holds {
-            Some(holds) => bound.insert(uid, holds),
+        let before = match now {
+            Some(now) => bound.insert(uid, now),
             None => bound.remove(&uid),
         };
         let seen = self.seen.entry(set.clone()).or_default();
         if has_come {
             seen.created.get_or_insert_with(Instant::now);
         }
-        if before == Some(true) && holds != Some(true) {
+        if before == Some(Bound::HoldsNode) && now != Some(Bound::HoldsNode) {
             seen.ended = Some(Instant::now());
         }
         if bound.len() >= *minimum {
@@ -154,7 +165,7 @@ impl State {
             seen.whole = true;
             seen.partial_since = None;
             seen.started.get_or_insert_with(Instant::now);
-        } else if !bound.values().any(|holds| *holds) {
+        } else if !bound.values().any(|bound| *bound == Bound::HoldsNode) {
             seen.add_partial();
             seen.whole = false;
             seen.partial_since = None;

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use lockstep_proto::nri::v1alpha1 as wire;
+use lockstep_protocol::pods::{BIN_DIR, is_sandboxed};
 
-use super::inject::{Adjustment, BIN_DIR, Container, PidNamespace, Scratch};
+use super::inject::{Adjustment, Container, PidNamespace, Scratch};
 use crate::pods::{self, InPlacePod, Metadata, NotAWorker};
 use crate::worker::types::Pod;
 
@@ -25,9 +26,7 @@ pub fn pod(pod: &wire::PodSandbox) -> Result<Option<Pod>, NotAWorker> {
         annotations: &pod.annotations,
     })?;
     Ok(match marked {
-        Some(InPlacePod::Supervised(worker)) => {
-            Some(worker).filter(|_| !pods::is_sandboxed(&pod.runtime_handler))
-        }
+        Some(InPlacePod::Supervised(worker)) => Some(worker).filter(|_| !is_sandboxed(&pod.runtime_handler)),
         Some(InPlacePod::Plain(_)) | None => None,
     })
 }

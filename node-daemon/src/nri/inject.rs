@@ -2,24 +2,15 @@
 
 use std::path::PathBuf;
 
+use lockstep_protocol::pods::{AGENT, BIN_DIR, HEARTBEAT_DIR, RUN_DIR, SOCKET, meets_agent};
+
 use crate::worker::types::{ContainerId, Pod, Standby};
 
-/// Directory of the agent binary in a worker container.
-pub const BIN_DIR: &str = "/.lockstep/bin";
-/// Directory of the pod's socket in a worker container.
-pub const RUN_DIR: &str = "/.lockstep/run";
-/// Path of the agent in a worker container: the first of its args. It also identifies containers of
-/// earlier daemons, so it never changes.
-pub const AGENT: &str = "/.lockstep/bin/lockstep-pod-agent";
-/// Directory of the worker's heartbeat file in a worker container.
-pub const HEARTBEAT_DIR: &str = "/.lockstep/heartbeat";
-const HEARTBEAT: &str = "/.lockstep/heartbeat/beat";
 /// Directory of the hook that starts interpreters ahead, in a worker container with standbys of
 /// Python.
 pub const STANDBY_DIR: &str = "/.lockstep/standby";
-const SOCKET: &str = "/.lockstep/run/agent.sock";
-/// Directory of all of that, at the root of the container.
-const ROOT: &str = ".lockstep";
+/// The worker's heartbeat file.
+const HEARTBEAT: &str = "/.lockstep/heartbeat/beat";
 
 /// A container as NRI shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +88,7 @@ pub fn decide(pod: &Pod, container: &Container) -> Decision {
             Decision::Refuse("its command is the agent's path, but the agent is not mounted there")
         };
     }
-    if container.mounts.iter().any(|mount| is_ours(mount)) {
+    if container.mounts.iter().any(|mount| meets_agent(mount)) {
         // A file that is mounted over the agent would be started in its place, with its socket.
         return Decision::Refuse("it mounts something of its own over, or below, /.lockstep");
     }
@@ -118,28 +109,6 @@ pub fn decide(pod: &Pod, container: &Container) -> Decision {
 #[must_use]
 pub fn makes_plain(pod: &Pod, container: &Container) -> bool {
     pod.supervised.contains(&container.name) && container.pid_namespace == PidNamespace::Shared
-}
-
-/// True if a mount at this path covers what the agent needs, or lies in it. Paths are read as the
-/// runtime reads them, with doubled slashes and `..`.
-fn is_ours(path: &str) -> bool {
-    let mut parts = Vec::new();
-    let (mut goes_up, mut names_it) = (false, false);
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                goes_up = true;
-                parts.pop();
-            }
-            part => {
-                names_it |= part == ROOT;
-                parts.push(part);
-            }
-        }
-    }
-    // If links of the image are on the way, `..` leads elsewhere.
-    parts.first().is_none_or(|first| *first == ROOT) || goes_up && names_it
 }
 
 /// True if an existing container was created without the agent that it could have. False if NRI

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+pub use lockstep_protocol::pods::Standby;
 pub use lockstep_protocol::standby::{Standbys, Starts};
 pub use lockstep_protocol::{BootNanos, Epoch, Exit, Generation, Heartbeat, TerminalCodes, UnixNanos};
 
@@ -82,18 +83,6 @@ pub struct Pod {
     pub started_again: bool,
     /// What its agents start ahead, for the next attempts of their workers.
     pub standby: Standby,
-}
-
-/// What an agent starts ahead, while its worker runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Standby {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// The worker's Python interpreters, which wait in a hook.
-    Python,
-    /// The worker's program, which parks itself.
-    Program,
 }
 
 /// The end of a container.

@@ -46,7 +46,7 @@ impl Machine {
         self.leaving = None;
         self.stays_at = None;
         self.status.detail.clear();
-        self.standby.worker_runs(now, false);
+        self.standby.worker_runs(now);
         todo.push(Action::Say(format!(
             "asked to exit by signal {signo} but still running: the worker is supervised again"
         )));

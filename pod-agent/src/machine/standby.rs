@@ -71,9 +71,14 @@ impl Standby {
             .map(|up_at| up_at.max(self.not_before))
     }
 
-    /// The worker runs. If `beats` is true, its first heartbeat shows when it is up.
-    pub(super) fn worker_runs(&mut self, now: Moment, beats: bool) {
-        self.up_at = (!beats).then(|| now.mono + SETTLED);
+    /// The worker runs, and counts as up once it has run for a while.
+    pub(super) fn worker_runs(&mut self, now: Moment) {
+        self.up_at = Some(now.mono + SETTLED);
+    }
+
+    /// The worker runs. Its first heartbeat will show when it is up.
+    pub(super) fn worker_will_beat(&mut self) {
+        self.up_at = None;
     }
 
     /// The worker has sent a heartbeat.

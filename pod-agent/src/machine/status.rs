@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub use lockstep_protocol::standby::Standbys;
 pub use lockstep_protocol::{BootNanos, Epoch, Generation, Heartbeat, UnixNanos};
 
 /// How a process ended.
@@ -92,19 +93,4 @@ pub struct Starts {
     pub cold: u32,
     /// CPU time of the imports that a standby had done before its release; the most of any.
     pub ahead: Duration,
-}
-
-/// The interpreters that wait for the next attempt, see [`Source`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standbys {
-    /// How many the next attempt can use.
-    pub wanted: u32,
-    /// How many of them have imported what the last attempt had.
-    pub ready: u32,
-    /// Resident memory of those, in KiB, when they became ready.
-    pub memory_kib: u64,
-    /// Modules that one of them has imported; the most of any.
-    pub modules: u32,
-    /// Why there are fewer than wanted, or none can be; empty if there is no reason.
-    pub reason: String,
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::family::Usage;
 use super::reason;
-use crate::sys::{self, Mask, Watched};
+use crate::sys::{self, Mask, Terminal, Watched};
 
 /// Longest message of a standby that is read, in bytes.
 const MAX_MESSAGE: usize = 1024;
@@ -115,7 +115,7 @@ impl Process {
         ours: UnixDatagram,
         watched: &Watched,
     ) -> io::Result<Self> {
-        sys::hand_over(&mut command, mask, false);
+        sys::hand_over(&mut command, mask, Terminal::LeftAlone);
         for fd in kept {
             sys::keep_open(&mut command, *fd);
         }

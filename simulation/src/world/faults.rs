@@ -116,9 +116,8 @@ impl World {
             Fault::WorkerFailsLeaderCrashes => self.worker_and_leader_fail(),
             Fault::ContainerKilledDaemonDies => self.container_and_daemon_die(long),
             Fault::AllWorkersFail => self.all_workers_fail(),
-            Fault::AgentKilled | Fault::ContainerKilled => {
-                self.some_container_ends(fault == Fault::ContainerKilled);
-            }
+            Fault::AgentKilled => self.some_container_ends(),
+            Fault::ContainerKilled => self.some_running_container_ends(),
             Fault::PodDeleted => self.some_pod_is_deleted(),
             Fault::NodeReboot => self.node_reboots(node),
             Fault::NodeGone => self.node_goes(node),
@@ -131,8 +130,8 @@ impl World {
                 self.edit(|jobset, now| annotate(jobset, annotations::RESTART_REQUEST, now.to_string()));
             }
             Fault::RequestWorkerRestart => self.request_worker_restarts(),
-            Fault::Suspend => self.suspend(true),
-            Fault::Resume => self.suspend(false),
+            Fault::Suspend => self.suspend(),
+            Fault::Resume => self.resume(),
             Fault::EditMaxRestarts => self.edit_max_restarts(),
             Fault::EditTimeout => self.edit_timeout(),
             Fault::DeleteJob => self.some_job_is_deleted(),
@@ -165,7 +164,7 @@ impl World {
                 .as_ref()
                 .is_some_and(|jobset| jobset.is_suspended())
         {
-            self.suspend(false);
+            self.resume();
         }
         self.settle_room();
         self.poke_controllers(MS);

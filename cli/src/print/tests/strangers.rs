@@ -44,12 +44,12 @@ fn in_a_status() {
         every_worker: true,
         wide: true,
     };
-    let shown = |view: View| status(&[view], detail, now(), Paint::new(false));
+    let shown = |view: View| status(&[view], detail, now(), Paint::Plain);
     let honest = shown(view(&str::to_owned));
     let text = shown(view(&|_| forged()));
     holds(&text, honest.lines().count());
     // The only colours are those of this program.
-    let painted = status(&[view(&|_| forged())], detail, now(), Paint::new(true));
+    let painted = status(&[view(&|_| forged())], detail, now(), Paint::Coloured);
     assert_eq!(paint::laid_out(&painted), painted);
     assert!(!painted.contains(FORGED), "{painted:?}");
 }
@@ -79,7 +79,7 @@ fn in_a_history_and_a_timeline() {
         }],
     };
     for wide in [false, true] {
-        holds(&history(&entries, wide, now(), Paint::new(false)), 3);
+        holds(&history(&entries, wide, now(), Paint::Plain), 3);
     }
     let restart = Timeline {
         namespace: forged(),
@@ -95,7 +95,7 @@ fn in_a_history_and_a_timeline() {
         cause: forged(),
         phases: Vec::new(),
     };
-    holds(&timeline(&restart, Paint::new(false)), 3);
+    holds(&timeline(&restart, Paint::Plain), 3);
     let honest = Timeline {
         cause: String::new(),
         ..restart.clone()
@@ -122,7 +122,7 @@ fn in_nodes_and_verdicts() {
         image: Some(forged()),
         runtime: forged(),
         nri: Nri::Unknown,
-        connected: None,
+        connected: Connection::Unknown,
         daemon_version: Some(forged()),
         protocol: None,
         level: None,
@@ -132,10 +132,7 @@ fn in_nodes_and_verdicts() {
         workers_linked: None,
     };
     for wide in [false, true] {
-        holds(
-            &nodes(std::slice::from_ref(&row), wide, now(), Paint::new(false)),
-            2,
-        );
+        holds(&nodes(std::slice::from_ref(&row), wide, now(), Paint::Plain), 2);
     }
     let verdict = Verdict {
         section: "webhooks",
@@ -143,7 +140,7 @@ fn in_nodes_and_verdicts() {
         text: forged(),
         hint: Some(forged()),
     };
-    holds(&check(&[verdict], Paint::new(false)), 5);
+    holds(&check(&[verdict], Paint::Plain), 5);
 }
 
 #[test]
@@ -171,7 +168,7 @@ fn in_what_a_restart_would_do() {
             level: forged(),
             workers: vec![row.clone()],
         };
-        holds(&dry_run(&view, Paint::new(false)), lines);
+        holds(&dry_run(&view, Paint::Plain), lines);
     }
 }
 
@@ -181,7 +178,7 @@ fn a_column_is_not_wider_than_names_are() {
         ("x".repeat(100_000), None),
         ("y".repeat(100_000), Some(Tone::Bad)),
     ]];
-    let text = table::table(Paint::new(false), &["A", "B"], &long);
+    let text = table::table(Paint::Plain, &["A", "B"], &long);
     let widest = text.lines().map(str::len).max();
     assert!(widest <= Some(CELL + 2 + MESSAGE), "{widest:?}");
 }
@@ -191,7 +188,7 @@ fn programs_get_all_of_it_escaped_for_terminals() {
     for form in [Form::Json, Form::Yaml] {
         let printer = Printer {
             form: Some(form),
-            paint: Paint::new(false),
+            paint: Paint::Plain,
         };
         let answer = json!([{"cause": FORGED, "name": "ring"}]);
         let text = printer.render(&answer, |_| String::new()).unwrap();

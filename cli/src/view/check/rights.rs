@@ -15,10 +15,13 @@ pub(crate) struct Right {
     without: &'static str,
 }
 
-const fn right(
+/// Group, resource and subresource.
+type Resource = (&'static str, &'static str, &'static str);
+
+/// A right in the namespace of the JobSets.
+const fn of_jobsets(
     verb: &'static str,
-    (group, resource, subresource): (&'static str, &'static str, &'static str),
-    of_system: bool,
+    (group, resource, subresource): Resource,
     without: &'static str,
 ) -> Right {
     Right {
@@ -26,59 +29,55 @@ const fn right(
         group,
         resource,
         subresource,
-        of_system,
+        of_system: false,
         without,
+    }
+}
+
+/// The same in Lockstep's namespace.
+const fn of_system(verb: &'static str, resource: Resource, without: &'static str) -> Right {
+    Right {
+        of_system: true,
+        ..of_jobsets(verb, resource, without)
     }
 }
 
 /// The rights that the commands need.
 pub(crate) const REQUIRED_RIGHTS: [Right; 8] = [
-    right(
+    of_jobsets(
         "list",
         ("jobset.x-k8s.io", "jobsets", ""),
-        false,
         "status shows no JobSets",
     ),
-    right(
+    of_jobsets(
         "patch",
         ("jobset.x-k8s.io", "jobsets", ""),
-        false,
         "restart, suspend and resume are refused",
     ),
-    right(
+    of_jobsets(
         "list",
         ("batch", "jobs", ""),
-        false,
         "status and restart --wait are refused",
     ),
-    right(
-        "list",
-        ("", "pods", ""),
-        false,
-        "status and restart --wait are refused",
-    ),
-    right(
+    of_jobsets("list", ("", "pods", ""), "status and restart --wait are refused"),
+    of_jobsets(
         "list",
         ("events.k8s.io", "events", ""),
-        false,
         "history shows only the last restart",
     ),
-    right(
+    of_system(
         "get",
         ("coordination.k8s.io", "leases", ""),
-        true,
         "the leader is not found",
     ),
-    right(
+    of_system(
         "create",
         ("", "pods", "portforward"),
-        true,
         "the platform API is reached only with --server",
     ),
-    right(
+    of_system(
         "get",
         ("", "configmaps", ""),
-        true,
         "the platform API's certificate cannot be checked",
     ),
 ];

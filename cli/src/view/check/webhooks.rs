@@ -106,8 +106,8 @@ fn configuration(seen: &Observed, report: &mut Report, name: &str, webhooks: &[&
         .filter_map(|it| service(it.client))
         .collect::<BTreeSet<_>>()
     {
-        let there = seen.services.as_ref().ok().map(|services| {
-            services
+        let is_missing = seen.services.as_ref().is_ok_and(|services| {
+            !services
                 .iter()
                 .any(|it| it.name_any() == service && it.namespace().as_deref() == Some(namespace))
         });
@@ -120,7 +120,7 @@ fn configuration(seen: &Observed, report: &mut Report, name: &str, webhooks: &[&
                 ),
                 other(seen, namespace),
             );
-        } else if there == Some(false) {
+        } else if is_missing {
             bad = true;
             report.error(
                 format!("{name} leads to Service {namespace}/{service}, which does not exist"),

@@ -82,7 +82,7 @@ fn a_node_is_shown_with_its_daemon_or_without() {
     );
     assert_eq!(
         (rows[0].connected, rows[0].level),
-        (Some(true), Some(RestartLevel::Container))
+        (Connection::Connected, Some(RestartLevel::Container))
     );
     let nri = serde_json::to_value(&rows[0].nri_health).unwrap();
     assert_eq!(
@@ -92,7 +92,7 @@ fn a_node_is_shown_with_its_daemon_or_without() {
     // Nothing restarts in place without a connected daemon, whatever the state of its pod.
     assert_eq!(
         (rows[1].connected, rows[1].level),
-        (Some(false), Some(RestartLevel::Pod))
+        (Connection::Missing, Some(RestartLevel::Pod))
     );
     assert_eq!(rows[1].nri_health, None);
 }
@@ -103,20 +103,20 @@ fn what_the_platform_api_does_not_report_is_unknown() {
     let unreached = &rows(&nodes, &[], &PlatformNodes::default())[0];
     assert_eq!(
         (unreached.connected, unreached.level, unreached.workers),
-        (None, None, None)
+        (Connection::Unknown, None, None)
     );
     // An older control plane, and an older daemon.
     let older = &rows(&nodes, &[], &PlatformNodes::new(&[], None))[0];
     assert_eq!(
         (older.connected, older.level, older.workers),
-        (None, None, Some(0))
+        (Connection::Unknown, None, Some(0))
     );
     let silent = pb::Node {
         name: "n1".into(),
         ..pb::Node::default()
     };
     let silent = &rows(&nodes, &[], &PlatformNodes::new(&[], Some(vec![silent])))[0];
-    assert_eq!((silent.connected, silent.level), (Some(true), None));
+    assert_eq!((silent.connected, silent.level), (Connection::Connected, None));
     assert!(
         silent
             .cri_health

@@ -70,16 +70,14 @@ pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut C
     let stays = jobset.is_some_and(|jobset| suspended || !jobset.is_deleting());
     let provisioned = match () {
         () if suspended && jobset.is_none() => {
-            ConditionState::new(false, reasons::PROVISIONING, "RayCluster has been suspended")
+            ConditionState::fails(reasons::PROVISIONING, "RayCluster has been suspended")
         }
-        () if stays && (has_been || all_ready && !suspended) => ConditionState::new(
-            true,
-            reasons::ALL_READY,
-            "All Ray Pods are ready for the first time",
-        ),
+        () if stays && (has_been || all_ready && !suspended) => {
+            ConditionState::holds(reasons::ALL_READY, "All Ray Pods are ready for the first time")
+        }
         () => {
             let message = "RayCluster Pods are being provisioned for first time";
-            ConditionState::new(false, reasons::PROVISIONING, message)
+            ConditionState::fails(reasons::PROVISIONING, message)
         }
     };
     let is_provisioned = provisioned.is_true && !suspended;
@@ -289,7 +287,7 @@ impl Draft<'_> {
         };
         let is_new = self.set(
             conditions::REPLICA_FAILURE,
-            ConditionState::new(true, reason, message.clone()),
+            ConditionState::holds(reason, message.clone()),
         );
         // A refusal of the API server has an event of its own.
         if is_new && observed.refused.is_none() {
@@ -316,7 +314,7 @@ impl Draft<'_> {
                 CREATED_WITHIN.saturating_sub(self.now.0.duration_since(before.last_transition_time.0))
             }
             None => {
-                let state = ConditionState::new(false, reason, message.clone());
+                let state = ConditionState::fails(reason, message.clone());
                 self.set(conditions::REPLICA_FAILURE, state);
                 CREATED_WITHIN
             }

@@ -321,13 +321,25 @@ pub(super) async fn write_status_annotation(
     }
 }
 
-/// Adds or removes the finalizer of a RayJob, on top of exactly this version.
-pub(super) async fn set_finalizer(client: &Client, job: &RayJob, there: bool) -> Result<(), RayError> {
+/// Adds the finalizer to a RayJob, on top of exactly this version.
+pub(super) async fn add_finalizer(client: &Client, job: &RayJob) -> Result<(), RayError> {
+    let mut finalizers = other_finalizers(job);
+    finalizers.push(FINALIZER.to_owned());
+    write_finalizers(client, job, &finalizers).await
+}
+
+/// Removes the finalizer of a RayJob, on top of exactly this version.
+pub(super) async fn remove_finalizer(client: &Client, job: &RayJob) -> Result<(), RayError> {
+    write_finalizers(client, job, &other_finalizers(job)).await
+}
+
+fn other_finalizers(job: &RayJob) -> Vec<String> {
     let mut finalizers = job.metadata.finalizers.clone().unwrap_or_default();
     finalizers.retain(|name| name != FINALIZER);
-    if there {
-        finalizers.push(FINALIZER.to_owned());
-    }
+    finalizers
+}
+
+async fn write_finalizers(client: &Client, job: &RayJob, finalizers: &[String]) -> Result<(), RayError> {
     let patch = json!({"metadata": {
         "uid": job.metadata.uid,
         "resourceVersion": job.metadata.resource_version,

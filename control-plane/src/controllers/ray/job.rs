@@ -214,7 +214,7 @@ impl Reconciler {
     ) -> Result<(), RayError> {
         let (client, namespace) = (&self.client, job.ns());
         if plan.add_finalizer {
-            return apply::set_finalizer(client, job, true).await;
+            return apply::add_finalizer(client, job).await;
         }
         let name = job
             .status
@@ -263,7 +263,7 @@ impl Reconciler {
             self.retry_state.publish_once(job, notice);
         }
         if plan.remove_finalizer {
-            apply::set_finalizer(client, job, false).await?;
+            apply::remove_finalizer(client, job).await?;
         }
         Ok(())
     }

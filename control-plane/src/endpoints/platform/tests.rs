@@ -94,7 +94,7 @@ struct Api {
 impl Api {
     async fn start() -> Self {
         let patches = Arc::default();
-        let mut api = Self::start_with(api_server(Arc::clone(&patches))).await;
+        let mut api = Self::start_with(api_server(&patches)).await;
         api.patches = patches;
         api
     }
@@ -195,21 +195,33 @@ fn with<M>(token: &str, message: M) -> Request<M> {
     request
 }
 
-/// Accepts every patch, and remembers it.
-fn api_server(patches: Arc<Mutex<Vec<Value>>>) -> kube::Client {
-    let answer = service_fn(move |request: http::Request<Body>| {
-        let patches = Arc::clone(&patches);
+/// An API server that answers from what it keeps, and from the body of a patch: with a code and a
+/// body.
+fn answering<T: Send + 'static>(
+    kept: &Arc<Mutex<T>>,
+    answer: fn(&mut T, Option<Value>) -> (u16, Vec<u8>),
+) -> kube::Client {
+    let kept = Arc::clone(kept);
+    let service = service_fn(move |request: http::Request<Body>| {
+        let kept = Arc::clone(&kept);
         async move {
+            let is_patch = request.method() == http::Method::PATCH;
             let bytes = request.into_body().collect_bytes().await?;
-            patches
-                .lock()
-                .unwrap()
-                .push(serde_json::from_slice(&bytes).unwrap());
-            let answer = serde_json::to_vec(&jobset("ours", "any")).unwrap();
-            Ok::<_, kube::Error>(HttpResponse::new(Body::from(answer)))
+            let patch = is_patch.then(|| serde_json::from_slice(&bytes).unwrap());
+            let (code, body) = answer(&mut kept.lock().unwrap(), patch);
+            let answer = HttpResponse::builder().status(code).body(Body::from(body));
+            Ok::<_, kube::Error>(answer.unwrap())
         }
     });
-    kube::Client::new(answer, "default")
+    kube::Client::new(service, "default")
+}
+
+/// Accepts every patch, and remembers it.
+fn api_server(patches: &Arc<Mutex<Vec<Value>>>) -> kube::Client {
+    answering(patches, |patches, patch| {
+        patches.push(patch.unwrap());
+        (200, serde_json::to_vec(&jobset("ours", "any")).unwrap())
+    })
 }
 
 fn jobset(namespace: &str, name: &str) -> JobSet {

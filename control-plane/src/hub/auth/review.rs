@@ -44,6 +44,15 @@ pub enum ReviewError {
     Late,
 }
 
+/// The result of a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    Denied,
+    /// The API server refuses, or does not answer.
+    Unknown,
+}
+
 /// Tells which tokens are good.
 #[async_trait]
 pub trait Reviewer: Send + Sync + 'static {
@@ -168,11 +177,15 @@ impl Reviews {
             return;
         };
         let answer = timeout(REVIEW_TIMEOUT, self.reviewer.is_good(&text)).await;
-        let answer = answer.unwrap_or(Err(ReviewError::Late));
-        if let Err(error) = &answer {
-            tracing::debug!(%error, "failed to review a token");
-        }
-        self.lock().answered(&digest, answer.ok());
+        let verdict = match answer.unwrap_or(Err(ReviewError::Late)) {
+            Ok(true) => Verdict::Good,
+            Ok(false) => Verdict::Denied,
+            Err(error) => {
+                tracing::debug!(%error, "failed to review a token");
+                Verdict::Unknown
+            }
+        };
+        self.lock().answered(&digest, verdict);
         sleep(SPACING).await;
     }
 
@@ -207,15 +220,25 @@ impl Token {
 }
 
 impl Tokens {
-    /// Handles an answer: good, not good, or none.
-    fn answered(&mut self, digest: &Digest, good: Option<bool>) {
+    /// Handles the result of a review.
+    fn answered(&mut self, digest: &Digest, verdict: Verdict) {
         let Some(token) = self.known.get_mut(digest) else {
             return;
         };
         let now = Instant::now();
-        let twice = token.denied && good == Some(false);
-        token.denied = good.map_or(token.denied, |good| !good);
-        token.due = now + if good == Some(false) { CONFIRM } else { AGAIN };
+        let twice = token.denied && verdict == Verdict::Denied;
+        let after = match verdict {
+            Verdict::Good => {
+                token.denied = false;
+                AGAIN
+            }
+            Verdict::Denied => {
+                token.denied = true;
+                CONFIRM
+            }
+            Verdict::Unknown => AGAIN,
+        };
+        token.due = now + after;
         if twice && !token.is_over() {
             token.revoked.cancel();
             token.text = Arc::default();

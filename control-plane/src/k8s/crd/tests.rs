@@ -11,7 +11,7 @@ fn the_definition_records_the_version_of_the_control_plane() {
     );
     let definition = JOBSET_DEFINITION.at(&version).unwrap();
     assert_eq!(
-        definition["metadata"]["annotations"][VERSION],
+        definition["metadata"]["annotations"][CRD_VERSION],
         json!(version.to_string())
     );
     assert_eq!(definition["metadata"]["name"], JOBSET_DEFINITION.name);

@@ -120,9 +120,9 @@ fn leadership_is_reported_by_lease_name() {
     let metrics = Metrics::default();
     let line = |value: u8| format!("leader_election_master_status{{name=\"lease\"}} {value}\n");
     assert!(!metrics.encode().unwrap().contains("master_status{"));
-    metrics.leads(false, Some("lease"));
+    metrics.follows(Some("lease"));
     assert!(metrics.encode().unwrap().contains(&line(0)));
-    metrics.leads(true, Some("lease"));
+    metrics.leads(Some("lease"));
     assert!(metrics.encode().unwrap().contains(&line(1)));
     assert!(metrics.encode().unwrap().contains("lockstep_leader 1\n"));
 }

@@ -11,7 +11,7 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use lockstep_integration::cluster::{Cluster, Spec};
-use lockstep_integration::harness::{Access, ControlPlane, eventually, hollow, stopwatch};
+use lockstep_integration::harness::{Access, ControlPlane, Webhooks, eventually, hollow, stopwatch};
 use lockstep_integration::host::target_dir;
 use lockstep_integration::progress::Progress;
 use serde::de::DeserializeOwned;
@@ -127,7 +127,7 @@ impl Maker<'_> {
         let (kubeconfig, log) = (cluster.kubeconfig(), target_dir().join("bench/control-plane.log"));
         Ok(match self {
             Self::Lockstep(program) => {
-                Some(ControlPlane::start(program, &kubeconfig, &log, false, &[]).await?)
+                Some(ControlPlane::start(program, &kubeconfig, &log, Webhooks::Disabled, &[]).await?)
             }
             Self::Upstream(program) => {
                 access.kubectl(&["apply", "--server-side", "-f", CRD], "").await?;

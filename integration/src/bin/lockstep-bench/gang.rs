@@ -13,7 +13,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use lockstep_integration::cluster::{Cluster, Spec};
-use lockstep_integration::harness::{Access, ControlPlane, eventually, hollow, stopwatch};
+use lockstep_integration::harness::{Access, ControlPlane, Webhooks, eventually, hollow, stopwatch};
 use lockstep_integration::host::target_dir;
 use lockstep_integration::progress::Progress;
 use serde_json::{Value, json};
@@ -60,7 +60,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         .unwrap_or_else(|| target_dir().join("release/lockstep-control-plane"));
     std::fs::create_dir_all(target_dir().join("bench"))?;
     let log = target_dir().join("bench/control-plane.log");
-    let control_plane = ControlPlane::start(&program, &cluster.kubeconfig(), &log, true, &[]).await?;
+    let control_plane =
+        ControlPlane::start(&program, &cluster.kubeconfig(), &log, Webhooks::Served, &[]).await?;
     let access = Access {
         client: cluster.client().await?,
         kubectl: cluster.tools().path("kubectl")?.to_owned(),

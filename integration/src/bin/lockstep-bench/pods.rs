@@ -24,9 +24,9 @@ const FLAG: &str = "--replace-lost-pods=";
 /// Jobs.
 pub(crate) async fn deleted(namespace: &Namespace, progress: &Progress) -> Result<[Vec<Duration>; 3]> {
     let replaced = in_place("pods", namespace, progress).await?;
-    switch(namespace, false).await?;
+    replaced_by(namespace, Replacer::JobController).await?;
     let job_controller = in_place("job-controller", namespace, progress).await;
-    switch(namespace, true).await?;
+    replaced_by(namespace, Replacer::ControlPlane).await?;
     let recreated = recreate(namespace, progress).await?;
     Ok([replaced, job_controller?, recreated])
 }
@@ -98,8 +98,16 @@ async fn delete(namespace: &Namespace, pod: &str) -> Result<Instant> {
     Ok(start)
 }
 
-/// Lets the control plane replace lost pods, or leaves them to the Job controller.
-async fn switch(namespace: &Namespace, on: bool) -> Result<()> {
+/// What replaces lost pods.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Replacer {
+    ControlPlane,
+    JobController,
+}
+
+/// Has lost pods replaced by this.
+async fn replaced_by(namespace: &Namespace, replacer: Replacer) -> Result<()> {
+    let on = replacer == Replacer::ControlPlane;
     let deployments: Api<Deployment> = Api::namespaced(namespace.access.client.clone(), PRODUCT);
     let deployment = serde_json::to_value(deployments.get(DEPLOYMENT).await?)?;
     let mut container = deployment["spec"]["template"]["spec"]["containers"][0].clone();

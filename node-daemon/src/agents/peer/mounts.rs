@@ -8,7 +8,7 @@
 //! over the file. Or the process has moved its root to a place that looks right; that root has no
 //! `/proc`.
 
-use crate::nri::inject::BIN_DIR;
+use lockstep_protocol::pods::BIN_DIR;
 
 /// Checks that these mounts, from a process's `mountinfo`, are those of a container that runs the
 /// agent.

@@ -15,7 +15,6 @@ use crate::agents::hostkill::ProcKiller;
 use crate::agents::peer::ProcPeerCheck;
 use crate::health::Access;
 use crate::install::install;
-use crate::nri::inject;
 use crate::runtime::AgentHost;
 use crate::worker::driver::Driver;
 use crate::worker::facts::{Input, ListedContainer};
@@ -224,7 +223,7 @@ async fn a_worker_gets_its_agent_and_a_socket_that_listens() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     let adjust = setup.nri.create(pod("p"), container("worker", "")).await.unwrap();
-    assert_eq!(adjust.args[0], inject::AGENT);
+    assert_eq!(adjust.args[0], lockstep_protocol::pods::AGENT);
     assert_eq!(
         &adjust.args[adjust.args.len() - 5..],
         ["--termination-grace-ms", "45000", "--", "python3", "train.py"]

@@ -70,9 +70,14 @@ impl World {
         }
     }
 
-    pub(super) fn suspend(&mut self, suspend: bool) {
+    pub(super) fn suspend(&mut self) {
         self.note_wish();
-        self.edit(|jobset, _| jobset.spec.suspend = Some(suspend));
+        self.edit(|jobset, _| jobset.spec.suspend = Some(true));
+    }
+
+    pub(super) fn resume(&mut self) {
+        self.note_wish();
+        self.edit(|jobset, _| jobset.spec.suspend = Some(false));
     }
 
     pub(super) fn edit_max_restarts(&mut self) {

@@ -7,13 +7,23 @@ use crate::time::{MS, SEC, Time};
 use crate::world::World;
 use crate::world::event::fault::Fault;
 use crate::world::event::{Event, NodeIndex};
+use crate::world::node::container::Container;
 
 impl World {
-    fn some_container(&mut self, running: bool) -> Option<String> {
+    fn some_container(&mut self) -> Option<String> {
+        self.some_container_that(|_| true)
+    }
+
+    /// Some container whose worker runs.
+    fn some_running_container(&mut self) -> Option<String> {
+        self.some_container_that(Container::runs_undisturbed)
+    }
+
+    fn some_container_that(&mut self, suits: impl Fn(&Container) -> bool) -> Option<String> {
         let ids: Vec<String> = self
             .containers
             .iter()
-            .filter(|(_, container)| container.lives && (!running || container.runs_undisturbed()))
+            .filter(|(_, container)| container.lives && suits(container))
             .map(|(id, _)| id.clone())
             .collect();
         self.rng.pick(&ids).cloned()
@@ -32,7 +42,7 @@ impl World {
 
     /// Makes a running worker fail. Returns false if none runs.
     pub(super) fn some_worker_fails(&mut self) -> bool {
-        let Some(id) = self.some_container(true) else {
+        let Some(id) = self.some_running_container() else {
             return false;
         };
         self.worker_fails(&id);
@@ -40,14 +50,14 @@ impl World {
     }
 
     pub(super) fn some_link_breaks(&mut self) {
-        if let Some(id) = self.some_container(false) {
+        if let Some(id) = self.some_container() {
             self.agent_loses_link(&id);
         }
     }
 
     pub(super) fn some_worker_hangs(&mut self, down: Time) {
         let for_good = self.rng.percent(75);
-        if let Some(id) = self.some_container(true) {
+        if let Some(id) = self.some_running_container() {
             self.worker_hangs(&id, (!for_good).then_some(down));
         }
     }
@@ -61,7 +71,7 @@ impl World {
     }
 
     pub(super) fn container_and_daemon_die(&mut self, down: Time) {
-        let Some(id) = self.some_container(true) else {
+        let Some(id) = self.some_running_container() else {
             return;
         };
         let node = self.containers.get(&id).map(|container| container.node);
@@ -88,11 +98,22 @@ impl World {
     }
 
     /// A container ends, and its agent with it.
-    pub(super) fn some_container_ends(&mut self, running: bool) {
-        if let Some(id) = self.some_container(running) {
-            self.note_loss(&id);
-            self.container_kill(&id, 137);
+    pub(super) fn some_container_ends(&mut self) {
+        if let Some(id) = self.some_container() {
+            self.container_ends(&id);
         }
+    }
+
+    /// The same for a container whose worker runs.
+    pub(super) fn some_running_container_ends(&mut self) {
+        if let Some(id) = self.some_running_container() {
+            self.container_ends(&id);
+        }
+    }
+
+    fn container_ends(&mut self, id: &str) {
+        self.note_loss(id);
+        self.container_kill(id, 137);
     }
 
     pub(super) fn some_pod_is_deleted(&mut self) {

@@ -10,9 +10,24 @@ use crate::world::node::container::Identity;
 use crate::world::replica::group::durable_of;
 
 impl World {
-    fn note(&mut self, lo: u64, hi: u64, counts: bool) {
-        let only = None;
-        self.truth.causes.push(Cause { lo, hi, counts, only });
+    /// Notes a cause that concerns all workers, and counts.
+    fn note(&mut self, lo: u64, hi: u64) {
+        self.truth.causes.push(Cause {
+            lo,
+            hi,
+            counts: true,
+            only: None,
+        });
+    }
+
+    /// Notes a cause that concerns all workers, and does not count.
+    fn note_uncounted(&mut self, lo: u64, hi: u64) {
+        self.truth.causes.push(Cause {
+            lo,
+            hi,
+            counts: false,
+            only: None,
+        });
     }
 
     /// Notes a cause that is a failure of one worker, in this pod. It concerns no other worker if
@@ -36,22 +51,22 @@ impl World {
     }
 
     /// Notes something that may explain a restart of any generation so far.
-    pub(crate) fn note_any(&mut self, counts: bool) {
+    fn note_any(&mut self) {
         let highest = self.truth.highest;
-        self.note(0, highest, counts);
+        self.note(0, highest);
     }
 
     /// Notes lies of a daemon about its own workers. Each may cause any restart of their group.
     pub(crate) fn note_lies(&mut self, number: usize) {
         for _ in 0..number {
-            self.note(0, u64::MAX, true);
+            self.note(0, u64::MAX);
         }
     }
 
     /// Notes a request or a suspension, which may take effect later.
     pub(crate) fn note_wish(&mut self) {
         let highest = self.truth.highest;
-        self.note(0, highest + 3, false);
+        self.note_uncounted(0, highest + 3);
     }
 
     /// Notes that dropped workers are wanted again before all parts have forgotten them. Those that
@@ -60,12 +75,12 @@ impl World {
         let highest = self.truth.highest;
         let by_themselves = workers.iter().filter(|worker| self.has_worker_restart(worker));
         for _ in 0..by_themselves.count().max(1) {
-            self.note(0, highest + 3, true);
+            self.note(0, highest + 3);
         }
     }
 
     pub(crate) fn note_job_failure(&mut self) {
-        self.note_any(true);
+        self.note_any();
     }
 
     /// A container is about to go away, or its pod is.
@@ -125,7 +140,7 @@ impl World {
             let highest = self.truth.highest;
             match worker {
                 Some(worker) => self.note_of(&worker, uid, 0, highest),
-                None => self.note_any(true),
+                None => self.note_any(),
             }
         }
         for id in of_pod {
@@ -151,11 +166,8 @@ impl World {
             Announcement::Recreating { generation, cause } if self.is_late(cause.reason) => {
                 self.truth.recreations += 1;
                 self.note_taken(generation.0);
-                self.note(
-                    generation.0.saturating_sub(1),
-                    generation.0.saturating_sub(1),
-                    false,
-                );
+                let previous = generation.0.saturating_sub(1);
+                self.note_uncounted(previous, previous);
             }
             Announcement::Recreating { generation, cause } => {
                 self.note_taken(generation.0);

@@ -27,9 +27,8 @@ const COUNTED: u32 = 2;
 
 impl World {
     /// The status was written.
-    pub(crate) fn check_status(&mut self, before: Option<&JobSet>, after: &JobSet, by_group: bool) {
+    pub(crate) fn check_status(&mut self, before: Option<&JobSet>, after: &JobSet) {
         let (now, then) = (durable_of(after), before.map(durable_of).unwrap_or_default());
-        self.truth.group_writes += u32::from(by_group);
         self.note_generation(latest(&now));
         self.truth.of_all.insert(now.generation.0);
         if now.generation < then.generation

@@ -291,7 +291,7 @@ impl World {
                         Ok(jobset) => {
                             let phases: Vec<_> = gangs.iter().map(|gang| (&gang.name, &gang.phase)).collect();
                             self.say(|| format!("replica {replica} writes gangs {phases:?}"));
-                            self.check_status(before.as_deref(), &jobset, false);
+                            self.check_status(before.as_deref(), &jobset);
                             self.note_gangs(&jobset, &gangs);
                             Some(jobset)
                         }

@@ -20,6 +20,15 @@ const HELD: Time = 200 * MS;
 /// When to look again after an own write that the watch has not shown.
 const LOOK_AGAIN: Time = 10 * SEC;
 
+/// What has become of a plan, or of its changes of Jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// All is done.
+    Done,
+    /// Something was not carried out.
+    Failed,
+}
+
 impl World {
     /// Something may have changed for the reconciler.
     pub(crate) fn poke_reconciler(&mut self, replica: ReplicaIndex, after: Time) {
@@ -103,8 +112,15 @@ impl World {
         self.queue.push(now + after, event);
     }
 
-    fn planned_later(&mut self, (replica, life): (ReplicaIndex, u32), kind: Kind, fate: Fate, done: bool) {
-        let (after, done) = self.answer(replica, kind, fate, done);
+    /// The replica learns later how far its plan was carried out.
+    fn planned_later(
+        &mut self,
+        (replica, life): (ReplicaIndex, u32),
+        kind: Kind,
+        fate: Fate,
+        outcome: Outcome,
+    ) {
+        let (after, done) = self.answer(replica, kind, fate, outcome == Outcome::Done);
         self.queue
             .push(self.now + after, Event::Planned { replica, life, done });
     }
@@ -144,16 +160,16 @@ impl World {
     ) {
         let touches_jobs =
             !(plan.delete_jobs.is_empty() && plan.create_jobs.is_empty() && plan.change_jobs.is_empty());
-        let mut done = true;
+        let mut outcome = Outcome::Done;
         if touches_jobs {
             if !self.is_carried_out(from.0, fate) {
-                self.planned_later(from, Kind::Jobs, fate, false);
+                self.planned_later(from, Kind::Jobs, fate, Outcome::Failed);
                 return;
             }
-            done = self.change_jobs(from.0, &plan);
+            outcome = self.change_jobs(from.0, &plan);
         }
-        if !done || fate != Fate::Answered && touches_jobs || plan.status.is_none() {
-            self.planned_later(from, Kind::Jobs, fate, done);
+        if outcome == Outcome::Failed || fate != Fate::Answered && touches_jobs || plan.status.is_none() {
+            self.planned_later(from, Kind::Jobs, fate, outcome);
             return;
         }
         let (replica, life) = from;
@@ -168,8 +184,8 @@ impl World {
         self.queue.push(self.now + after, event);
     }
 
-    /// Carries out the plan's changes of Jobs. Returns false if something is not as expected.
-    fn change_jobs(&mut self, replica: ReplicaIndex, plan: &Plan) -> bool {
+    /// Carries out the plan's changes of Jobs. Fails if something is not as expected.
+    fn change_jobs(&mut self, replica: ReplicaIndex, plan: &Plan) -> Outcome {
         for job in &plan.delete_jobs {
             let exact = self
                 .api
@@ -181,11 +197,11 @@ impl World {
                 self.delete_job(&job.name);
             }
         }
-        let mut all = true;
+        let mut outcome = Outcome::Done;
         for job in &plan.create_jobs {
             let name = name_of(&job.metadata);
             if self.api.jobs.contains_key(&name) {
-                all = false;
+                outcome = Outcome::Failed;
                 continue;
             }
             self.say(|| format!("replica {replica} creates Job {name}"));
@@ -205,7 +221,7 @@ impl World {
                     }
             });
             if !exact {
-                return false;
+                return Outcome::Failed;
             }
             let suspend = match &change.change {
                 Change::Suspend => true,
@@ -236,7 +252,7 @@ impl World {
                 self.replicas[replica].cache.wrote_job(now, name.clone(), job);
             }
         }
-        all
+        outcome
     }
 
     /// The whole status arrives. It is written if the JobSet still has the version that the plan
@@ -249,7 +265,7 @@ impl World {
         fate: Fate,
     ) {
         let (Some(status), true) = (&plan.status, self.is_carried_out(from.0, fate)) else {
-            self.planned_later(from, Kind::Status, fate, false);
+            self.planned_later(from, Kind::Status, fate, Outcome::Failed);
             return;
         };
         let present = self.api.jobset.clone();
@@ -258,18 +274,18 @@ impl World {
                 && version_of(&present.metadata) == version_of(&base.metadata)
         });
         let Some(present) = exact else {
-            self.planned_later(from, Kind::Status, fate, false);
+            self.planned_later(from, Kind::Status, fate, Outcome::Failed);
             return;
         };
         let mut jobset = JobSet::clone(present);
         jobset.status = Some((**status).clone());
         let jobset = self.api.put_jobset(jobset);
-        self.check_status(Some(present), &jobset, false);
+        self.check_status(Some(present), &jobset);
         if fate == Fate::Answered {
             let now = self.now;
             self.replicas[from.0].cache.wrote_jobset(now, jobset);
         }
-        self.planned_later(from, Kind::Status, fate, true);
+        self.planned_later(from, Kind::Status, fate, Outcome::Done);
     }
 
     pub(crate) fn planned(&mut self, replica: ReplicaIndex, done: bool) {

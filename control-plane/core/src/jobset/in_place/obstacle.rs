@@ -4,6 +4,7 @@
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
+use lockstep_protocol::pods::is_sandboxed;
 
 /// What keeps a pod from having agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,15 +43,6 @@ impl fmt::Display for Obstacle {
             Self::Sandboxed(class) => write!(f, "runtimeClassName {class}"),
         }
     }
-}
-
-/// True if pods of this RuntimeClass run under a kernel of their own, judged by the names in the
-/// documentation of Kata Containers, gVisor and Firecracker. They cannot reach sockets of the host,
-/// so an agent would wait for its release forever. Other classes, such as `nvidia`, select a
-/// runtime on the node's own kernel. Node daemons judge runtime handlers in the same way.
-fn is_sandboxed(class: &str) -> bool {
-    let mut words = class.split(|letter: char| !letter.is_ascii_alphanumeric());
-    words.any(|word| matches!(word, "kata" | "gvisor" | "runsc" | "firecracker"))
 }
 
 /// What keeps a container from having an agent unless `lockstep.dev/supervise` lists it. The

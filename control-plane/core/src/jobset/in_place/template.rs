@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     ObjectFieldSelector, PodSpec, ResourceRequirements, SeccompProfile, SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use lockstep_protocol::pods::{AGENT, BIN_DIR, HEARTBEAT_DIR, RUN_DIR, SOCKET, meets_agent};
 
 /// How agents get into the containers of workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,14 +31,8 @@ const NAME: &str = "lockstep-agent";
 const SOCKETS: &str = "lockstep-sockets";
 /// The pods' sockets on the node, in a directory for each pod's UID.
 const SOCKETS_ON_NODE: &str = "/run/lockstep/pods";
-/// Where a worker finds the agent and its pod's socket. Node daemons mount them at the same paths.
-const ROOT: &str = ".lockstep";
-const BIN: &str = "/.lockstep/bin";
-const RUN: &str = "/.lockstep/run";
-/// Name of the volume with the workers' heartbeat files, and where it is mounted. Each worker of a
-/// pod has its own file.
+/// Name of the volume with the workers' heartbeat files. Each worker of a pod has its own file.
 const HEARTBEATS: &str = "lockstep-heartbeats";
-const HEARTBEAT_DIR: &str = "/.lockstep/heartbeat";
 /// Kubernetes' default for `terminationGracePeriodSeconds`.
 const TERMINATION_GRACE: i64 = 30;
 /// Environment variable of workers with the UID of their pod.
@@ -60,27 +55,7 @@ pub(super) fn obstacle(container: &Container) -> Option<&'static str> {
 pub(super) fn taken(container: &Container) -> Option<&str> {
     let mounts = container.volume_mounts.iter().flatten();
     let mut paths = mounts.map(|mount| mount.mount_path.as_str());
-    paths.find(|path| is_ours(path))
-}
-
-/// The same check as in the node daemon.
-fn is_ours(path: &str) -> bool {
-    let mut parts = Vec::new();
-    let (mut goes_up, mut names_it) = (false, false);
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                goes_up = true;
-                parts.pop();
-            }
-            part => {
-                names_it |= part == ROOT;
-                parts.push(part);
-            }
-        }
-    }
-    parts.first().is_none_or(|first| *first == ROOT) || goes_up && names_it
+    paths.find(|path| meets_agent(path))
 }
 
 /// Has the agent run the commands of these containers.
@@ -120,9 +95,9 @@ fn put_in_front(container: &mut Container, grace: i64) {
         return;
     };
     let agent = [
-        &format!("{BIN}/lockstep-pod-agent"),
+        AGENT,
         "--socket",
-        &format!("{RUN}/agent.sock"),
+        SOCKET,
         "--container",
         &container.name,
         "--heartbeat",
@@ -147,7 +122,7 @@ fn put_in_front(container: &mut Container, grace: i64) {
     let mounts = container.volume_mounts.get_or_insert_default();
     mounts.push(VolumeMount {
         name: NAME.to_owned(),
-        mount_path: BIN.to_owned(),
+        mount_path: BIN_DIR.to_owned(),
         read_only: Some(true),
         ..VolumeMount::default()
     });
@@ -159,7 +134,7 @@ fn put_in_front(container: &mut Container, grace: i64) {
     // Each pod sees only its own socket.
     mounts.push(VolumeMount {
         name: SOCKETS.to_owned(),
-        mount_path: RUN.to_owned(),
+        mount_path: RUN_DIR.to_owned(),
         read_only: Some(true),
         sub_path_expr: Some(format!("$({POD_UID})")),
         ..VolumeMount::default()
@@ -186,7 +161,7 @@ fn copier(image: &str, containers: &[Container]) -> Container {
     Container {
         name: NAME.to_owned(),
         image: Some(image.to_owned()),
-        command: Some([IN_IMAGE, "--copy-to", BIN].map(str::to_owned).into()),
+        command: Some([IN_IMAGE, "--copy-to", BIN_DIR].map(str::to_owned).into()),
         resources,
         security_context: Some(SecurityContext {
             run_as_user: Some(USER),
@@ -205,7 +180,7 @@ fn copier(image: &str, containers: &[Container]) -> Container {
         }),
         volume_mounts: Some(vec![VolumeMount {
             name: NAME.to_owned(),
-            mount_path: BIN.to_owned(),
+            mount_path: BIN_DIR.to_owned(),
             ..VolumeMount::default()
         }]),
         ..Container::default()

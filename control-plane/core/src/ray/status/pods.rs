@@ -25,6 +25,16 @@ pub(super) struct ConditionState {
 }
 
 impl ConditionState {
+    /// A condition that is true.
+    pub(super) fn holds(reason: &str, message: impl Into<String>) -> Self {
+        Self::new(true, reason, message)
+    }
+
+    /// A condition that is false.
+    pub(super) fn fails(reason: &str, message: impl Into<String>) -> Self {
+        Self::new(false, reason, message)
+    }
+
     pub(super) fn new(is_true: bool, reason: &str, message: impl Into<String>) -> Self {
         Self {
             is_true,
@@ -38,12 +48,12 @@ impl ConditionState {
 pub(super) fn head_is_ready(observed: &ObservedCluster) -> ConditionState {
     let pod = observed.head_pod.as_deref();
     if ready(observed, |name| name == names::HEAD) > 0 {
-        return ConditionState::new(true, reasons::HEAD_POD_READY, "");
+        return ConditionState::holds(reasons::HEAD_POD_READY, "");
     }
     let Some(pod) = pod else {
         return match observed.head.pod_name.as_str() {
-            "" => ConditionState::new(false, reasons::HEAD_POD_NOT_FOUND, "Head Pod not found"),
-            _ => ConditionState::new(false, reasons::UNKNOWN, ""),
+            "" => ConditionState::fails(reasons::HEAD_POD_NOT_FOUND, "Head Pod not found"),
+            _ => ConditionState::fails(reasons::UNKNOWN, ""),
         };
     };
     by_its_condition(pod)
@@ -58,7 +68,7 @@ fn by_its_condition(pod: &Pod) -> ConditionState {
         .into_iter()
         .find(|condition| condition.type_ == "Ready")
     else {
-        return ConditionState::new(false, reasons::UNKNOWN, "");
+        return ConditionState::fails(reasons::UNKNOWN, "");
     };
     let is_true = ready.status == "True";
     let reason = ready.reason.clone().filter(|reason| !reason.is_empty());

@@ -2,7 +2,7 @@
 
 use lockstep_api::WorkerRestartRequest;
 
-use super::world::{World, id};
+use super::world::{World, all_run, generations, id};
 use crate::restart::{
     Durable, Effect, Exit, Fate, Generation, GroupPhase, Phase, Preview, Reason, RestartLevel, Scope, Unmoved,
 };
@@ -27,18 +27,6 @@ fn request(text: &str) -> WorkerRestartRequest {
 
 fn ask(world: &mut World, text: &str) {
     world.observed.worker_restart_request = Some(request(text));
-}
-
-fn generations(world: &World) -> Vec<u64> {
-    let workers = 0..u32::try_from(world.observed.workers.len()).unwrap();
-    workers.map(|index| world.current(index).1.generation.0).collect()
-}
-
-fn all_run(world: &World) -> bool {
-    let workers = 0..u32::try_from(world.observed.workers.len()).unwrap();
-    workers
-        .map(|index| world.current(index).1.phase)
-        .all(|phase| phase == Phase::Running)
 }
 
 fn starts(world: &World) -> u32 {

@@ -3,7 +3,7 @@
 mod pod_mates;
 mod takeover;
 
-use super::world::{World, id};
+use super::world::{World, all_run, generations, id};
 use crate::restart::{
     Announcement, Durable, EscalateAfter, Exit, Generation, GroupPhase, Heartbeat, Phase, Reason,
     RestartLevel, Scope, TerminalAction, TerminalRule,
@@ -23,18 +23,6 @@ fn running(workers: u32, max: u32) -> World {
     let world = scoped(World::running(workers, max), 1);
     assert_eq!(world.writes, 1);
     world
-}
-
-fn generations(world: &World) -> Vec<u64> {
-    let workers = 0..u32::try_from(world.observed.workers.len()).unwrap();
-    workers.map(|index| world.current(index).1.generation.0).collect()
-}
-
-fn all_run(world: &World) -> bool {
-    let workers = 0..u32::try_from(world.observed.workers.len()).unwrap();
-    workers
-        .map(|index| world.current(index).1.phase)
-        .all(|phase| phase == Phase::Running)
 }
 
 fn starts(world: &World) -> Vec<u32> {

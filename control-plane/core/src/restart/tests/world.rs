@@ -28,6 +28,20 @@ pub(super) struct World {
     serial: u32,
 }
 
+/// The generations of all workers.
+pub(super) fn generations(world: &World) -> Vec<u64> {
+    let workers = 0..u32::try_from(world.observed.workers.len()).unwrap();
+    workers.map(|index| world.current(index).1.generation.0).collect()
+}
+
+/// True if all workers run.
+pub(super) fn all_run(world: &World) -> bool {
+    let workers = 0..u32::try_from(world.observed.workers.len()).unwrap();
+    workers
+        .map(|index| world.current(index).1.phase)
+        .all(|phase| phase == Phase::Running)
+}
+
 pub(super) fn id(index: u32) -> Identity {
     Identity {
         job: "js-workers-0".into(),

@@ -1,6 +1,5 @@
 //! Worker restarts, with an API server that keeps one JobSet.
 
-use kube::client::Body;
 use lockstep_core::restart::{RestartLevel, Scope};
 
 use super::*;
@@ -35,22 +34,6 @@ fn answer(kept: &mut StoredJobSet, patch: Option<Value>) -> (u16, Vec<u8>) {
 fn annotate(jobset: &mut JobSet, said: &str) {
     let annotations = jobset.metadata.annotations.get_or_insert_default();
     annotations.insert(ANNOTATION.to_owned(), said.to_owned());
-}
-
-fn client(server: &Server) -> kube::Client {
-    let server = Arc::clone(server);
-    let service = service_fn(move |request: http::Request<Body>| {
-        let server = Arc::clone(&server);
-        async move {
-            let is_patch = request.method() == http::Method::PATCH;
-            let bytes = request.into_body().collect_bytes().await?;
-            let patch = is_patch.then(|| serde_json::from_slice(&bytes).unwrap());
-            let (code, body) = answer(&mut server.lock().unwrap(), patch);
-            let answer = HttpResponse::builder().status(code).body(Body::from(body));
-            Ok::<_, kube::Error>(answer.unwrap())
-        }
-    });
-    kube::Client::new(service, "default")
 }
 
 /// A driver, and two parameter servers with worker restarts.
@@ -97,7 +80,7 @@ async fn serving() -> (Api, Post, Server) {
         conflicts: 0,
     };
     let server = Arc::new(Mutex::new(kept));
-    let api = Api::start_with(client(&server)).await;
+    let api = Api::start_with(answering(&server, answer)).await;
     api.board.set_leading();
     let post = api.board.open_post("ours", "js", UnixNanos(1));
     post.replace_state(state(&trained()));

@@ -1,7 +1,5 @@
 //! Suspending and resuming, with an API server that keeps one JobSet.
 
-use kube::client::Body;
-
 use super::*;
 
 /// The requests to the API server, and its JobSet.
@@ -46,22 +44,6 @@ fn answer(kept: &mut StoredJobSet, patch: Option<Value>) -> (u16, Vec<u8>) {
     (200, serde_json::to_vec(jobset).unwrap())
 }
 
-fn client(server: &Server) -> kube::Client {
-    let server = Arc::clone(server);
-    let service = service_fn(move |request: http::Request<Body>| {
-        let server = Arc::clone(&server);
-        async move {
-            let is_patch = request.method() == http::Method::PATCH;
-            let bytes = request.into_body().collect_bytes().await?;
-            let patch = is_patch.then(|| serde_json::from_slice(&bytes).unwrap());
-            let (code, body) = answer(&mut server.lock().unwrap(), patch);
-            let answer = HttpResponse::builder().status(code).body(Body::from(body));
-            Ok::<_, kube::Error>(answer.unwrap())
-        }
-    });
-    kube::Client::new(service, "default")
-}
-
 fn in_place(suspended: bool) -> JobSet {
     let mut jobset: JobSet = serde_json::from_value(json!({
         "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
@@ -79,7 +61,7 @@ fn in_place(suspended: bool) -> JobSet {
 
 async fn serving(kept: StoredJobSet) -> (Api, Server) {
     let server = Arc::new(Mutex::new(kept));
-    let api = Api::start_with(client(&server)).await;
+    let api = Api::start_with(answering(&server, answer)).await;
     api.board.set_leading();
     (api, server)
 }
@@ -154,7 +136,7 @@ async fn refusals_say_what_is_wrong() {
 #[tokio::test]
 async fn a_follower_leaves_it_to_the_leader() {
     let server = Arc::new(Mutex::new(with_jobset(false)));
-    let api = Api::start_with(client(&server)).await;
+    let api = Api::start_with(answering(&server, answer)).await;
     let status = set(&api, "*:*", true).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(server.lock().unwrap().patches.is_empty());

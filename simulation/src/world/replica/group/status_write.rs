@@ -74,7 +74,8 @@ impl World {
             let before = self.api.jobset.clone();
             written = match self.api.patch_status(&uid, patch) {
                 Ok(jobset) => {
-                    self.check_status(before.as_deref(), &jobset, true);
+                    self.truth.group_writes += 1;
+                    self.check_status(before.as_deref(), &jobset);
                     Written::Done(jobset)
                 }
                 Err(Refusal::Conflict(jobset)) => Written::Conflict(jobset),
