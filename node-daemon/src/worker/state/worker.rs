@@ -103,9 +103,9 @@ pub(super) struct Loss {
     pub(super) detail: &'static str,
 }
 
-/// The highest generation and count of restarts that an agent can know of: those that it knew when it first
-/// reported to this daemon, and those that it was sent since. Higher values are made up, and are
-/// clamped.
+/// The highest generation and count of restarts that an agent can know of: those that it knew when
+/// it first reported to this daemon, and those that it was sent since. Higher values are made up,
+/// and are clamped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AgentLimits {
     pub(super) generation: Generation,

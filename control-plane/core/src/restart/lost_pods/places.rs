@@ -16,8 +16,8 @@ use crate::restart::gather::attempt;
 /// Value of `managedBy` that means the same as an absent field.
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
-/// The places of the Jobs of the current recreation. `restart_attempt` is `status.restarts`; `started`
-/// names the stages whose workers have all run.
+/// The places of the Jobs of this `restart_attempt` (`status.restarts`). `started` names the stages
+/// whose workers have all run.
 #[must_use]
 pub fn places<'a>(
     jobs: &[Arc<Job>],
