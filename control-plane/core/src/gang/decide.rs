@@ -36,7 +36,7 @@ struct Entry<'a> {
     progress: Progress<'a>,
     /// In ascending order of waves.
     ungate: Vec<(Wave, &'a Pod)>,
-    group: Option<PodGroupRef>,
+    pod_group: Option<PodGroupRef>,
     discard: Option<String>,
 }
 
@@ -75,7 +75,7 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
             entry.discard = entry.outdated_group();
             if world.pod_groups_gone {
                 // PodGroups cannot be created.
-                entry.group = None;
+                entry.pod_group = None;
                 entry.discard = None;
             }
             continue;
@@ -86,7 +86,7 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
         }
         // Its room is promised, and gangs behind it start after it.
         if *entry.progress.phase() == GangPhase::Scheduling {
-            queue.goes_before(entry.position(), &groups(entry.gang, entry.outstanding()));
+            queue.goes_before(entry.position(), &demands(entry.gang, entry.outstanding()));
         }
     }
     for entry in &mut entries {
@@ -112,16 +112,16 @@ fn collect(entries: Vec<Entry<'_>>, world: &World, now: Timestamp) -> Decisions 
             uid: jobset.uid.clone(),
             write: super::progress::write(jobset, own().map(|entry| &entry.progress)),
             ungate: own().flat_map(Entry::waves).collect(),
-            groups: own().filter_map(|entry| entry.group.clone()).collect(),
+            pod_groups: own().filter_map(|entry| entry.pod_group.clone()).collect(),
             discard: own().filter_map(|entry| entry.discard.clone()).collect(),
         };
         let Decision {
             write,
             ungate,
-            groups,
+            pod_groups,
             ..
         } = &decision;
-        if write.is_some() || !ungate.is_empty() || !groups.is_empty() {
+        if write.is_some() || !ungate.is_empty() || !pod_groups.is_empty() {
             decisions.jobsets.push(decision);
         }
     }
@@ -134,7 +134,10 @@ impl<'a> Entry<'a> {
         let pods = || gang.parts.iter().flat_map(|part| &part.pods);
         // Only pods state the priority. Until the first exists it could be any.
         let priority = pods().map(|pod| pod.priority).max().unwrap_or(i32::MAX);
-        let minimum = expected_pods.iter().filter(|expected| expected.below).count();
+        let minimum = expected_pods
+            .iter()
+            .filter(|expected| expected.in_minimum)
+            .count();
         let counts = (minimum, expected_pods.len());
         Self {
             jobset,
@@ -143,7 +146,7 @@ impl<'a> Entry<'a> {
             priority,
             progress: Progress::new(jobset, gang, counts, now),
             ungate: Vec::new(),
-            group: None,
+            pod_group: None,
             discard: None,
         }
     }
@@ -152,13 +155,13 @@ impl<'a> Entry<'a> {
         self.gang.is_created && self.progress.is_waiting()
     }
 
-    fn below(&self) -> impl Iterator<Item = &ExpectedPod<'a>> {
-        self.expected_pods.iter().filter(|expected| expected.below)
+    fn minimum_pods(&self) -> impl Iterator<Item = &ExpectedPod<'a>> {
+        self.expected_pods.iter().filter(|expected| expected.in_minimum)
     }
 
     /// Expected pods below the minimum that still need room.
     fn outstanding(&self) -> impl Iterator<Item = &ExpectedPod<'a>> {
-        self.below().filter(|expected| !expected.is_bound())
+        self.minimum_pods().filter(|expected| !expected.is_bound())
     }
 
     fn position(&self) -> QueuePosition {
@@ -173,7 +176,7 @@ impl<'a> Entry<'a> {
         let bound = pods.filter(|pod| pod.node.is_some() && !pod.is_terminal());
         Held {
             bound: bound.map(AsRef::as_ref).collect(),
-            coming: groups(self.gang, self.on_their_way()),
+            coming: demands(self.gang, self.on_their_way()),
         }
     }
 
@@ -183,21 +186,21 @@ impl<'a> Entry<'a> {
         let released = self.progress.was_released();
         self.expected_pods.iter().filter(move |expected| {
             let free = expected.pod.is_some_and(|pod| !pod.gated);
-            let by_pod_group = expected.below && self.gang.backend() == Backend::PodGroup && !released;
-            !expected.is_bound() && (expected.below && released || free && !by_pod_group)
+            let by_pod_group = expected.in_minimum && self.gang.backend() == Backend::PodGroup && !released;
+            !expected.is_bound() && (expected.in_minimum && released || free && !by_pod_group)
         })
     }
 
     fn is_settling(&self) -> bool {
-        self.progress.was(GangPhase::Scheduling) && self.below().any(|expected| !expected.is_bound())
+        self.progress.was(GangPhase::Scheduling) && self.minimum_pods().any(|expected| !expected.is_bound())
     }
 
     /// Follows the passing of time and the progress of the scheduler.
     fn follow(&mut self, now: Timestamp) {
-        let minimum = self.below().count();
-        let bound = self.below().filter(|expected| expected.is_bound()).count();
+        let minimum = self.minimum_pods().count();
+        let bound = self.minimum_pods().filter(|expected| expected.is_bound()).count();
         let holds_nodes = self
-            .below()
+            .minimum_pods()
             .any(|expected| expected.pod.is_some_and(|pod| pod.node.is_some()));
         if !self.gang.is_created || self.is_ending() {
             return;
@@ -220,7 +223,7 @@ impl<'a> Entry<'a> {
                 if pods.all(|pod| pod.is_terminal()) {
                     self.progress.wait(now);
                 } else if let Some(message) = leaving::of_gang(self.gang) {
-                    self.progress.awaits(message);
+                    self.progress.note_leaving_pods(message);
                 }
             }
             _ => {}
@@ -247,24 +250,27 @@ impl<'a> Entry<'a> {
         'a: 'h,
     {
         let (gang, position) = (self.gang, self.position());
-        let groups = groups(gang, self.outstanding());
-        let uncreated = self.below().filter(|expected| is_awaited(gang, expected)).count();
+        let demands = demands(gang, self.outstanding());
+        let uncreated = self
+            .minimum_pods()
+            .filter(|expected| is_awaited(gang, expected))
+            .count();
         // In the beginning the pods are still being created. A gang whose pods never appear must
         // not reserve nodes forever.
         if uncreated > 0 && self.grace_ends().is_none_or(|end| end <= now) {
             if self.is_late_from().is_some_and(|late| now < late) {
                 return false;
             }
-            let of = self.below().count();
+            let of = self.minimum_pods().count();
             let uncreated = message::uncreated(uncreated, of);
             let message = match leaving::of_gang(gang) {
                 Some(pods) => format!("{uncreated}: {pods}"),
                 None => uncreated,
             };
-            self.progress.lacks(message);
+            self.progress.note_shortage(message);
             return false;
         }
-        let fit = queue.room.fits(&groups);
+        let fit = queue.room.fits(&demands);
         // A gang that has room but waits for something else is not passed by gangs that would take
         // the room: either not by younger ones, or by none.
         let mut goes_before = position;
@@ -273,29 +279,29 @@ impl<'a> Entry<'a> {
                 goes_before.priority = i32::MAX;
                 None
             }
-            Ok(_) if !queue.may_pass(position, &groups) => Some(message::behind()),
+            Ok(_) if !queue.may_pass(position, &demands) => Some(message::behind()),
             Ok(Fit::Perhaps) if settling => {
                 goes_before = QueuePosition::FIRST;
                 Some(message::settling())
             }
             Ok(_) => {
-                let unknown = message::not_understood(&groups);
+                let unknown = message::not_understood(&demands);
                 self.progress.schedule(gang, now);
                 if let Some(message) = unknown {
                     self.progress.announce(GangEvent::NotUnderstood, message);
                 }
-                queue.starts(&groups);
+                queue.starts(&demands);
                 return true;
             }
-            Err(shortfall) => Some(message::short(&groups, shortfall)),
+            Err(shortfall) => Some(message::short(&demands, shortfall)),
         };
-        let never = fit.is_err().then(|| queue.empty.fits(&groups).err()).flatten();
+        let never = fit.is_err().then(|| queue.empty.fits(&demands).err()).flatten();
         if let Some(message) = message.filter(|_| uncreated == 0) {
-            let never = never.as_ref().map(|never| message::never(&groups, never));
-            self.progress.lacks(never.unwrap_or(message));
+            let never = never.as_ref().map(|never| message::never(&demands, never));
+            self.progress.note_shortage(never.unwrap_or(message));
         }
         if never.is_none() {
-            queue.waits(goes_before, groups, behind);
+            queue.waits(goes_before, demands, behind);
         }
         false
     }
@@ -307,19 +313,16 @@ impl<'a> Entry<'a> {
         }
         let (gang, expected_pods) = (self.gang, &self.expected_pods);
         let priorities: Vec<i32> = gang.parts.iter().map(super::Part::priority).collect();
-        let gated = |below: bool| {
-            let expected_pods = expected_pods
-                .iter()
-                .filter(move |expected| expected.below == below);
-            let in_waves = expected_pods.map(|expected| (wave_of(&priorities, expected), expected.pod));
-            let pods = in_waves.filter_map(|(wave, pod)| Some((wave, pod?)));
-            pods.filter(|(_, pod)| pod.gated)
-        };
-        self.ungate.extend(gated(true));
+        let gated = expected_pods.iter().filter_map(|expected| {
+            let pod = expected.pod.filter(|pod| pod.gated)?;
+            Some((expected.in_minimum, (wave_of(&priorities, expected), pod)))
+        });
+        let (minimum, optional): (Vec<_>, Vec<_>) = gated.partition(|(in_minimum, _)| *in_minimum);
+        self.ungate.extend(minimum.into_iter().map(|(_, pod)| pod));
         if !self.was_scheduled() {
             return;
         }
-        let optional: Vec<(Wave, &Pod)> = gated(false).collect();
+        let optional = optional.into_iter().map(|(_, pod)| pod);
         if self.gang.backend() == Backend::PodGroup {
             // kube-scheduler would give an optional worker the room of a pod below the minimum that
             // was lost since.
@@ -330,23 +333,23 @@ impl<'a> Entry<'a> {
         }
         let mut full: Vec<&super::Needs> = Vec::new();
         for (wave, pod) in optional {
-            let group = Demand {
+            let demand = Demand {
                 needs: &pod.needs,
                 count: 1,
             };
-            if full.contains(&group.needs) {
+            if full.contains(&demand.needs) {
                 continue;
             }
-            let fits = room.is_open_to(&[group])
-                && match room.fits(&[group]) {
+            let fits = room.is_open_to(&[demand])
+                && match room.fits(&[demand]) {
                     Ok(fit) => fit == Fit::Surely || !settling,
                     Err(_) => false,
                 };
             if fits {
-                room.promise(&[group]);
+                room.promise(&[demand]);
                 self.ungate.push((wave, pod));
             } else {
-                full.push(group.needs);
+                full.push(demand.needs);
             }
         }
     }
@@ -360,7 +363,7 @@ impl<'a> Entry<'a> {
     /// True if all pods below the minimum are bound now.
     fn minimum_is_bound(&self) -> bool {
         mutant!(OptionalGoFirst => true);
-        self.below().all(ExpectedPod::is_bound)
+        self.minimum_pods().all(ExpectedPod::is_bound)
     }
 
     /// The pods to release, in waves.
@@ -385,17 +388,20 @@ fn is_awaited(gang: &Gang, expected: &ExpectedPod<'_>) -> bool {
 
 fn wave_of(priorities: &[i32], expected: &ExpectedPod<'_>) -> Wave {
     let priority = priorities.get(expected.part).copied().unwrap_or(0);
-    (!expected.below, Reverse(priority))
+    (!expected.in_minimum, Reverse(priority))
 }
 
-/// Groups expected pods with the same needs, in their order. An exclusively placed Job is one
-/// group.
-fn groups<'a, 's>(gang: &'a Gang, expected_pods: impl Iterator<Item = &'s ExpectedPod<'a>>) -> Vec<Demand<'a>>
+/// The demands of expected pods, in their order: one for all with the same needs, and one for each
+/// exclusively placed Job.
+fn demands<'a, 's>(
+    gang: &'a Gang,
+    expected_pods: impl Iterator<Item = &'s ExpectedPod<'a>>,
+) -> Vec<Demand<'a>>
 where
     'a: 's,
 {
-    let mut groups: Vec<Demand<'a>> = Vec::new();
-    // There may be as many groups as Jobs.
+    let mut demands: Vec<Demand<'a>> = Vec::new();
+    // There may be as many demands as Jobs.
     let mut of_jobs: HashMap<&'a str, usize> = HashMap::new();
     for expected in expected_pods {
         let template = gang
@@ -407,21 +413,21 @@ where
         };
         let known = match &needs.exclusive {
             Some(exclusive) => {
-                let next = groups.len();
+                let next = demands.len();
                 let known = *of_jobs.entry(&exclusive.job_key).or_insert(next);
-                groups.get_mut(known)
+                demands.get_mut(known)
             }
-            None => groups.iter_mut().find(|group| {
-                let is_same = || group.needs.exclusive.is_none() && *group.needs == **needs;
-                std::ptr::eq(group.needs, needs.as_ref()) || is_same()
+            None => demands.iter_mut().find(|demand| {
+                let is_same = || demand.needs.exclusive.is_none() && *demand.needs == **needs;
+                std::ptr::eq(demand.needs, needs.as_ref()) || is_same()
             }),
         };
         match known {
-            Some(group) => group.count += 1,
-            None => groups.push(Demand { needs, count: 1 }),
+            Some(demand) => demand.count += 1,
+            None => demands.push(Demand { needs, count: 1 }),
         }
     }
-    groups
+    demands
 }
 
 impl PodRef {

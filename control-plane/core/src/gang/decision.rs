@@ -33,7 +33,7 @@ pub struct Decision {
     /// before any of the next.
     pub ungate: Vec<Vec<PodRef>>,
     /// PodGroups that should exist.
-    pub groups: Vec<PodGroupRef>,
+    pub pod_groups: Vec<PodGroupRef>,
     /// PodGroups that must be gone before the status is written, since they date from before their
     /// gang was stopped.
     pub discard: Vec<String>,

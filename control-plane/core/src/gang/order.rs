@@ -20,7 +20,7 @@ pub(super) struct ExpectedPod<'a> {
     /// Its ordinal in the replicatedJob: Job index times parallelism, plus completion index.
     pub(super) ordinal: u32,
     /// True if it belongs to the minimum.
-    pub(super) below: bool,
+    pub(super) in_minimum: bool,
     /// True if its work is done.
     pub(super) done: bool,
     /// The pod that does its work, if there is one.
@@ -44,7 +44,7 @@ pub(super) fn expected_pods(gang: &Gang) -> Vec<ExpectedPod<'_>> {
     expected_pods.sort_by_key(|expected| {
         let priority = priorities[expected.part];
         (
-            !expected.below,
+            !expected.in_minimum,
             Reverse(priority),
             expected.ordinal,
             expected.part,
@@ -67,7 +67,7 @@ impl Part {
 }
 
 /// True if the minimum of the gang needs this worker.
-fn is_below(part: &Part, ordinal: u32) -> bool {
+fn is_in_minimum(part: &Part, ordinal: u32) -> bool {
     mutant!(OptionalCount => true);
     ordinal < part.minimum
 }
@@ -78,7 +78,7 @@ fn of_part<'a>(index: usize, part: &'a Part, expected_pods: &mut Vec<ExpectedPod
     expected_pods.extend((0..total).map(|ordinal| ExpectedPod {
         part: index,
         ordinal,
-        below: is_below(part, ordinal),
+        in_minimum: is_in_minimum(part, ordinal),
         done: part.done.contains(&ordinal),
         pod: None,
     }));

@@ -140,7 +140,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Sets what a waiting gang waits for. It is announced once.
-    pub(super) fn lacks(&mut self, message: String) {
+    pub(super) fn note_shortage(&mut self, message: String) {
         let known = self.before.filter(|before| before.phase == GangPhase::Waiting);
         if known.is_none_or(|known| known.message.is_none()) {
             self.announce(GangEvent::Waiting, message.clone());
@@ -149,7 +149,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Sets what a gang waits for after its back-off. Each message is announced once.
-    pub(super) fn awaits(&mut self, message: String) {
+    pub(super) fn note_leaving_pods(&mut self, message: String) {
         if self.after.message.as_ref() != Some(&message) {
             self.announce(GangEvent::Waiting, message.clone());
             self.after.message = Some(message);

@@ -25,7 +25,7 @@ impl Task {
     pub(super) fn only_tells(&self) -> bool {
         let decision = &self.decision;
         let writes = decision.write.as_ref().is_some_and(|write| write.urgent);
-        !writes && decision.ungate.is_empty() && decision.groups.is_empty()
+        !writes && decision.ungate.is_empty() && decision.pod_groups.is_empty()
     }
 
     /// True if only the message of the status changes.
@@ -119,7 +119,7 @@ pub(super) async fn carry_out(writer: &Writer, task: Task) -> Outcome {
     };
     let make = async {
         let mut made = Vec::new();
-        for group in &decision.groups {
+        for group in &decision.pod_groups {
             let policy = writer.make(&jobset, group).await;
             let failed = policy.is_err();
             made.push((group, policy));

@@ -142,7 +142,7 @@ impl World {
             if !decision.ungate.is_empty() {
                 requests.push(GangRequest::Ungate(decision.ungate.concat()));
             }
-            let groups = self.groups_to_make(replica, &decision.discard, decision.groups);
+            let groups = self.groups_to_make(replica, &decision.discard, decision.pod_groups);
             let uid = jobset.uid_str();
             requests.extend(
                 groups

@@ -26,8 +26,10 @@ impl Entry<'_> {
 
     /// When its state may change only because time passes.
     pub(super) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let lacks_pods =
-            self.waits_for_room() && self.below().any(|expected| is_awaited(self.gang, expected));
+        let lacks_pods = self.waits_for_room()
+            && self
+                .minimum_pods()
+                .any(|expected| is_awaited(self.gang, expected));
         let keeps_position = lacks_pods || self.gang.pod_group.is_some() && !self.has_pods();
         let grace = self.grace_ends().filter(|_| keeps_position);
         // With a PodGroup this is not reported.

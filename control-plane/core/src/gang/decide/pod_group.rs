@@ -13,35 +13,35 @@ use lockstep_api::GangPhase;
 
 use super::super::order::ExpectedPod;
 use super::super::{Backend, GroupPolicy, PodGroupRef, message};
-use super::{Demand, Entry, Queue, groups, is_awaited};
+use super::{Demand, Entry, Queue, demands, is_awaited};
 
 impl<'a> Entry<'a> {
     /// Requests the gang's PodGroup, for which kube-scheduler waits, once all gangs of higher
     /// priority that were created earlier are bound.
     pub(super) fn ask_for_group(&mut self, queue: &mut Queue<'a>, now: Timestamp) {
         let waits = *self.progress.phase() == GangPhase::Waiting;
-        let groups = groups(self.gang, self.outstanding());
+        let demands = demands(self.gang, self.outstanding());
         if !self.has_pods() {
             // Until a pod states its priority the gang is first in the queue, but not forever.
             if self.grace_ends().is_none_or(|end| end <= now) {
                 return;
             }
-        } else if waits && queue.is_behind(self.position(), &groups) {
-            self.progress.lacks(message::behind());
+        } else if waits && queue.is_behind(self.position(), &demands) {
+            self.progress.note_shortage(message::behind());
         } else {
-            self.group = self.wanted_group();
+            self.pod_group = self.wanted_group();
         }
         if waits {
             let is_gated = |expected: &ExpectedPod<'_>| expected.pod.is_some_and(|pod| pod.gated);
-            let is_ungrouped = self.below().any(is_gated);
+            let is_ungrouped = self.minimum_pods().any(is_gated);
             self.progress.ungrouped(is_ungrouped);
-            if self.group.is_some() && !is_ungrouped {
-                self.explain(queue, &groups);
+            if self.pod_group.is_some() && !is_ungrouped {
+                self.explain(queue, &demands);
             }
         }
         let is_on_its_way = matches!(self.progress.phase(), GangPhase::Waiting | GangPhase::Scheduling);
-        if is_on_its_way && queue.empty.fits(&groups).is_ok() {
-            queue.goes_before(self.position(), &groups);
+        if is_on_its_way && queue.empty.fits(&demands).is_ok() {
+            queue.goes_before(self.position(), &demands);
         }
     }
 
@@ -58,12 +58,13 @@ impl<'a> Entry<'a> {
     /// start a replacement pod starts by itself.
     fn wanted_group(&self) -> Option<PodGroupRef> {
         let name = self.gang.pod_group.clone()?;
-        let below = || self.below();
+        let below = || self.minimum_pods();
         let left = below().filter(|expected| !expected.done).count();
         let left = u32::try_from(left).unwrap_or(u32::MAX);
         let (policy, exact) = if self.progress.was(GangPhase::Scheduled) {
-            let in_group =
-                |expected: &&ExpectedPod<'_>| expected.below || expected.pod.is_some_and(|pod| pod.in_group);
+            let in_group = |expected: &&ExpectedPod<'_>| {
+                expected.in_minimum || expected.pod.is_some_and(|pod| pod.in_group)
+            };
             let mut in_group = self.expected_pods.iter().filter(in_group);
             let is_short =
                 below().any(|expected| expected.done) && in_group.any(|expected| !expected.is_bound());
@@ -82,26 +83,26 @@ impl<'a> Entry<'a> {
     pub(super) fn outdated_group(&self) -> Option<String> {
         let starts_over =
             *self.progress.phase() == GangPhase::Waiting && !self.progress.was(GangPhase::Waiting);
-        let has_ended = self.below().any(|expected| expected.done);
+        let has_ended = self.minimum_pods().any(|expected| expected.done);
         self.gang.pod_group.clone().filter(|_| starts_over && has_ended)
     }
 
     /// Records why kube-scheduler does not start the gang, as far as it is known here.
-    fn explain(&mut self, queue: &mut Queue<'a>, groups: &[Demand<'a>]) {
+    fn explain(&mut self, queue: &mut Queue<'a>, demands: &[Demand<'a>]) {
         let uncreated = self
-            .below()
+            .minimum_pods()
             .filter(|expected| is_awaited(self.gang, expected))
             .count();
         if uncreated > 0 {
             return;
         }
-        match queue.room.fits(groups) {
+        match queue.room.fits(demands) {
             Ok(_) => self.progress.fits(),
             Err(shortfall) => {
-                let never = queue.empty.fits(groups).err();
-                let never = never.map(|never| message::never(groups, &never));
+                let never = queue.empty.fits(demands).err();
+                let never = never.map(|never| message::never(demands, &never));
                 self.progress
-                    .lacks(never.unwrap_or_else(|| message::short(groups, &shortfall)));
+                    .note_shortage(never.unwrap_or_else(|| message::short(demands, &shortfall)));
             }
         }
     }

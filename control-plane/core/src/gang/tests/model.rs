@@ -304,7 +304,7 @@ impl Model {
             if !discarded {
                 continue;
             }
-            for group in &decision.groups {
+            for group in &decision.pod_groups {
                 let is_to_be = group.exact || !self.groups.contains_key(&group.name);
                 if is_to_be && self.serves_pod_groups && !self.chance.percent(self.loss) {
                     self.groups.insert(group.name.clone(), group.clone());

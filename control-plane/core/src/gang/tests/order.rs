@@ -40,7 +40,7 @@ fn order(parts: Vec<Part>) -> String {
     let names = expected_pods(&gang);
     let names = names.iter().map(|expected| {
         let pod = &expected.pod.unwrap().name;
-        if expected.below {
+        if expected.in_minimum {
             pod.clone()
         } else {
             format!("({pod})")
@@ -217,10 +217,10 @@ proptest! {
         let gang = Gang { parts: parts.collect(), ..Gang::default() };
         let expected_pods = expected_pods(&gang);
         let minimum: u32 = gang.parts.iter().map(|part| part.minimum).sum();
-        let below = expected_pods.iter().take_while(|expected| expected.below).count();
+        let below = expected_pods.iter().take_while(|expected| expected.in_minimum).count();
         prop_assert_eq!(below, usize::try_from(minimum).unwrap());
-        prop_assert!(!expected_pods.iter().skip(below).any(|expected| expected.below));
-        for pair in expected_pods.windows(2).filter(|pair| pair[0].below == pair[1].below) {
+        prop_assert!(!expected_pods.iter().skip(below).any(|expected| expected.in_minimum));
+        for pair in expected_pods.windows(2).filter(|pair| pair[0].in_minimum == pair[1].in_minimum) {
             let key = |at: usize| (-gang.parts[pair[at].part].priority(), pair[at].ordinal, pair[at].part);
             prop_assert!(key(0) < key(1));
         }

@@ -167,7 +167,7 @@ fn asks_for(policy: GroupPolicy) -> Decision {
         exact: matches!(policy, GroupPolicy::Gang(_)),
     };
     Decision {
-        groups: vec![group],
+        pod_groups: vec![group],
         ..decision()
     }
 }

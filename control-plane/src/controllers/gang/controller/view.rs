@@ -192,13 +192,13 @@ impl View {
         }
         let made = self.groups.entry(key.clone()).or_default();
         made.retain(|name, made| {
-            let is_asked_for = decision.groups.iter().any(|group| group.name == *name);
+            let is_asked_for = decision.pod_groups.iter().any(|group| group.name == *name);
             is_asked_for && !decision.discard.contains(name) && made.at.elapsed() < MAKE_AGAIN
         });
         let is_made = |group: &PodGroupRef| made.get(&group.name).is_some_and(|made| made.is(group));
-        decision.groups.retain(|group| !is_made(group));
+        decision.pod_groups.retain(|group| !is_made(group));
         // PodGroups are discarded only before another write.
-        if decision.write.is_none() && decision.ungate.is_empty() && decision.groups.is_empty() {
+        if decision.write.is_none() && decision.ungate.is_empty() && decision.pod_groups.is_empty() {
             return None;
         }
         let jobset = Arc::clone(&known.jobset);
