@@ -53,9 +53,30 @@ impl Cause {
     }
 }
 
-/// Kinds of evidence that start a restart or a recreation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+/// Declares the reasons. The name of each is used in status, events and metrics.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Kinds of evidence that start a restart or a recreation.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// The name used in status, events and metrics.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
     /// The worker process exited by itself.
     WorkerExited,
     /// The worker's container is gone.
@@ -90,47 +111,9 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The name used in status, events and metrics.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::WorkerExited => "WorkerExited",
-            Self::ContainerLost => "ContainerLost",
-            Self::PodLost => "PodLost",
-            Self::TimedOut => "TimedOut",
-            Self::WorkDone => "WorkDone",
-            Self::StaysDown => "StaysDown",
-            Self::ManualRequest => "ManualRequest",
-            Self::ProtocolError => "ProtocolError",
-            Self::ReplacementLate => "ReplacementLate",
-            Self::HeartbeatMissed => "HeartbeatMissed",
-            Self::ReadyTimeout => "ReadyTimeout",
-            Self::FailedAgain => "FailedAgain",
-            Self::FailedInNewPod => "FailedInNewPod",
-            Self::LastResort => "LastResort",
-        }
-    }
-
     /// The reason of this name, if there is one.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [
-            Self::WorkerExited,
-            Self::ContainerLost,
-            Self::PodLost,
-            Self::TimedOut,
-            Self::WorkDone,
-            Self::StaysDown,
-            Self::ManualRequest,
-            Self::ProtocolError,
-            Self::ReplacementLate,
-            Self::HeartbeatMissed,
-            Self::ReadyTimeout,
-            Self::FailedAgain,
-            Self::FailedInNewPod,
-            Self::LastResort,
-        ]
-        .into_iter()
-        .find(|reason| reason.as_str() == name)
+        Self::ALL.iter().copied().find(|reason| reason.as_str() == name)
     }
 }

@@ -36,9 +36,22 @@ fn recreated(reason: Reason) -> &'static str {
         Reason::StaysDown => {
             "a policy or a webhook of the cluster has changed a worker's pod so that it has no agent: the Jobs would be recreated"
         }
-        _ => {
+        Reason::WorkDone => {
             "a worker of an unfinished replicatedJob has already completed and is not run again in place: the Jobs would be recreated"
         }
+        // These answer a failure. A request alone never leads to them.
+        Reason::WorkerExited
+        | Reason::ContainerLost
+        | Reason::PodLost
+        | Reason::TimedOut
+        | Reason::ManualRequest
+        | Reason::ProtocolError
+        | Reason::ReplacementLate
+        | Reason::HeartbeatMissed
+        | Reason::ReadyTimeout
+        | Reason::FailedAgain
+        | Reason::FailedInNewPod
+        | Reason::LastResort => "the Jobs would be recreated",
     }
 }
 
