@@ -147,7 +147,7 @@ fn standby((ready, wanted): (u32, u32)) -> StandbyReport {
     }
 }
 
-fn phase(name: &str) -> GroupPhase {
+fn group_phase(name: &str) -> GroupPhase {
     use GroupPhase::{Failed, Parked, Recovering, Recreating, Releasing, Stopping, Suspended};
     let known = [
         Recovering, Stopping, Parked, Releasing, Recreating, Suspended, Failed,
@@ -190,7 +190,7 @@ impl Group {
         Ok(Snapshot {
             jobset: Arc::new(jobset),
             observed: Arc::new(observed),
-            phase: phase(&self.phase),
+            phase: group_phase(&self.phase),
             generation,
             released: generation,
             restarts: self.restarts,
@@ -222,10 +222,10 @@ impl Group {
                 pod_name: pod.name.clone(),
                 phase,
                 generation,
-                counter: 0,
+                counted_restarts: 0,
                 since: before(5),
                 heartbeat: Heartbeat::Well,
-                released_at: None,
+                released_generation: None,
                 standby: standby.map(Arc::new),
             };
             observed.reports.insert(incarnation, report);

@@ -98,10 +98,10 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Repo
         pod_name: state.pod_name,
         phase,
         generation: Generation(state.generation),
-        counter: u32::try_from(state.counter).unwrap_or(u32::MAX),
+        counted_restarts: u32::try_from(state.counted_restarts).unwrap_or(u32::MAX),
         since: UnixNanos(state.since_unix_nanos),
         heartbeat,
-        released_at: state.released_at.map(Generation),
+        released_generation: state.released_generation.map(Generation),
         standby,
     };
     Ok(Reported {
@@ -195,7 +195,7 @@ pub(super) fn group_to(
         namespace: policy.namespace.clone(),
         epoch: epoch.0,
         generation: desired.generation.0,
-        counter: u64::from(desired.counter),
+        counted_restarts: u64::from(desired.counted_restarts),
         scope: pb::Scope::Group.into(),
         release: desired.release,
         fresh: named.fresh.into_iter().map(incarnation_to).collect(),

@@ -52,7 +52,7 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
         since_unix_nanos: state.since.0,
         detail: state.detail,
         heartbeat: heartbeat.into(),
-        released_at: state.released_at.map(|generation| generation.0),
+        released_generation: state.released_generation.map(|generation| generation.0),
         starts: state.starts.map(starts),
         standbys: state.standbys.map(standbys),
     }

@@ -180,7 +180,7 @@ pub(crate) mod tests {
             since: UnixNanos(0),
             detail: String::new(),
             heartbeat: Heartbeat::Well,
-            released_at: None,
+            released_generation: None,
             starts: None,
             standbys: None,
         }

@@ -9,8 +9,9 @@
 //! An incarnation is reported from the first State of its agent, or from the end of its container,
 //! whichever comes first. Before that the daemon knows nothing of use to the control plane. A link
 //! that goes down makes it `Unlinked`, with everything else as last known. `Lost` is entered only
-//! when the end of the container was observed, and is never left, though a known exit later
-//! replaces an unknown one. It is kept while the pod lives, so that a control plane that was away
+//! when the end of the container was observed. It is left only for `Done`, if the last State of the
+//! agent arrives after the end of its container; a known exit later
+//! replaces an unknown one. `Lost` is kept while the pod lives, so that a control plane that was away
 //! still learns of it. `Done` is never left either.
 //!
 //! Revisions come from one counter of the whole daemon. It starts at the machine's uptime in
@@ -40,6 +41,7 @@ use worker::{AgentLimits, Link, Loss, Worker};
 
 /// Most ended incarnations kept per worker of a living pod.
 const MAX_ENDED: usize = 3;
+
 /// The workers of this node.
 #[derive(Debug)]
 pub struct Table {
@@ -47,7 +49,7 @@ pub struct Table {
     tick: u64,
     /// The highest epoch under which a hub has welcomed this node. Epochs that agents name are
     /// ignored.
-    highest: Epoch,
+    welcomed_epoch: Epoch,
     pods: BTreeMap<PodUid, PodEntry>,
     workers: BTreeMap<ContainerId, Worker>,
     groups: BTreeMap<GroupUid, Desired>,
@@ -61,7 +63,7 @@ impl Table {
         Self {
             revision,
             tick: 0,
-            highest: Epoch::default(),
+            welcomed_epoch: Epoch::default(),
             pods: BTreeMap::new(),
             workers: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -216,7 +218,7 @@ impl Table {
 
     fn welcomed(&mut self, epoch: Epoch) {
         mutant!(ForgetFormerLeaders => return);
-        self.highest = self.highest.max(epoch);
+        self.welcomed_epoch = self.welcomed_epoch.max(epoch);
     }
 
     fn state(&mut self, id: &ContainerId, link: LinkId, state: AgentState, effects: &mut Effects) {

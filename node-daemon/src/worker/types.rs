@@ -227,7 +227,7 @@ pub struct WorkerState {
     pub heartbeat: Heartbeat,
     /// For a container that ended, was made without its agent and was never stopped for a restart:
     /// the generation at which its group was released while it ran.
-    pub released_at: Option<Generation>,
+    pub released_generation: Option<Generation>,
     /// Of the current attempt. `None` before the first start, and without standbys.
     pub starts: Option<Starts>,
     /// `None` if the worker asks for none, or starts no more.

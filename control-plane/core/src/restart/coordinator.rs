@@ -19,10 +19,10 @@ use super::{
 };
 
 mod advance;
-mod answer;
 mod backoff;
 mod begin;
 mod climb;
+mod consequence;
 mod containers;
 mod escalation;
 mod evidence;
@@ -39,6 +39,9 @@ mod worker_restarts;
 pub use preview::{Effect, Fate, Preview, Unmoved};
 pub use state::GroupPhase;
 pub use worker_restarts::WORKER_RESTARTS_AT_ONCE;
+
+/// Each transition may enable the next one. A chain goes around all states once at most.
+const LONGEST_CHAIN: usize = 6;
 
 /// The coordinator of one group.
 #[derive(Debug, Clone)]
@@ -199,8 +202,7 @@ impl Coordinator {
         self.review_worker_restarts(&mut step);
         self.escalation.tidy(&view.slots);
 
-        // Each transition may enable the next one. The chain goes around once at most.
-        for _ in 0..6 {
+        for _ in 0..LONGEST_CHAIN {
             let before = self.state;
             self.advance(&mut step);
             if self.state == before {
@@ -214,7 +216,7 @@ impl Coordinator {
         self.begin_with_pod_mates(&mut step);
         self.note_released(observed, &view);
         self.note_started(&mut step);
-        let look_again = self.look_for_blockage(&mut step);
+        let look_again = self.find_blockage(&mut step);
         Output {
             desired: self.desired(observed, &view),
             status: self.status(&observed.durable),

@@ -51,7 +51,7 @@ pub struct Report {
     pub heartbeat: Heartbeat,
     /// For an ended container that lacked its agent and was never stopped for a restart: the
     /// generation at which its group was released while it ran.
-    pub released_at: Option<Generation>,
+    pub released_generation: Option<Generation>,
     /// How its processes were started, and which are started ahead. Nothing is decided by it.
     pub standby: Option<Arc<StandbyReport>>,
 }
@@ -79,7 +79,7 @@ impl Report {
             counted_restarts,
             since,
             heartbeat,
-            released_at,
+            released_generation,
             standby,
         } = newer;
         if (&self.identity, &self.node, &self.pod_name) != (identity, node, pod_name) {
@@ -96,7 +96,7 @@ impl Report {
             *counted_restarts,
             *since,
             *heartbeat,
-            *released_at,
+            *released_generation,
         );
         let known = (
             self.phase,
@@ -104,7 +104,7 @@ impl Report {
             self.counted_restarts,
             self.since,
             self.heartbeat,
-            self.released_at,
+            self.released_generation,
         );
         (
             self.phase,
@@ -112,7 +112,7 @@ impl Report {
             self.counted_restarts,
             self.since,
             self.heartbeat,
-            self.released_at,
+            self.released_generation,
         ) = next;
         match is_shown {
             _ if next != known => Difference::Decisive,

@@ -111,11 +111,11 @@ impl<'a> View<'a> {
             }
             if let Phase::Lost(exit) = report.phase
                 && exit.code != 0
-                && report.released_at.is_some()
+                && report.released_generation.is_some()
                 && slot.pod.is_some_and(|pod| !pod.deleting)
                 && slot
                     .failed_without_agent
-                    .is_none_or(|(known, _)| report.released_at > known.released_at)
+                    .is_none_or(|(known, _)| report.released_generation > known.released_generation)
             {
                 slot.failed_without_agent = Some((report, exit));
             }

@@ -3,7 +3,7 @@
 use lockstep_api::JobSet;
 use lockstep_core::restart::{Announcement, Generation, Reason, Timeline};
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counted_restarts::Counter;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 

@@ -325,7 +325,7 @@ fn unbelieved(impossible: Impossible, pod: &str, report: &Report, durable: &Dura
             generation: report.generation,
             durable: durable.generation.max(durable.latest),
         },
-        Impossible::CountedRestarts => Unbelieved::ImpossibleCounter {
+        Impossible::CountedRestarts => Unbelieved::ImpossibleCountedRestarts {
             pod,
             counted_restarts: report.counted_restarts,
             durable: durable.counted_restarts,

@@ -114,8 +114,8 @@ struct Task {
     pod_deleter: PodDeleter,
     post: Post,
     standbys: GroupStandbys,
-    /// The state and the generation that were exposed last, and the time.
-    exposed: Option<(Instant, &'static str, Generation)>,
+    /// The phase and the generation that were exposed last, and the time.
+    exposed: Option<(Instant, GroupPhase, Generation)>,
     /// The last step that observed the API server.
     full_step: LastRun,
     /// The duration of the last step.

@@ -253,10 +253,10 @@ pub(super) fn running(namespace: &str, name: &str, generation: u64) -> Snapshot 
         pod_name: "pod-0".into(),
         phase: Phase::Running,
         generation: Generation(generation),
-        counter: 0,
+        counted_restarts: 0,
         since: UnixNanos(7),
         heartbeat: Heartbeat::Well,
-        released_at: None,
+        released_generation: None,
         standby: None,
     };
     let pod = PodFact {

@@ -25,7 +25,7 @@ fn state() -> impl Strategy<Value = pb::WorkerState> {
                 }),
                 phase,
                 generation: numbers.1,
-                counter: numbers.2,
+                counted_restarts: numbers.2,
                 revision: numbers.3,
                 exit: exit.then_some(pb::Exit {
                     code: numbers.4,
@@ -92,7 +92,7 @@ proptest! {
         let identity = Identity { job: sent.job.into(), index: sent.completion_index, container: sent.container.into() };
         prop_assert_eq!(report.identity, identity);
         prop_assert_eq!((report.generation.0, report.since.0), (sent.generation, sent.since_unix_nanos));
-        prop_assert_eq!(u64::from(report.counter), sent.counter.min(u64::from(u32::MAX)));
+        prop_assert_eq!(u64::from(report.counted_restarts), sent.counted_restarts.min(u64::from(u32::MAX)));
         prop_assert_eq!(report.node, "node");
         if let Phase::Exited(exit) | Phase::Lost(exit) = report.phase {
             let sent = sent.exit.map_or(Exit::default(), |exit| Exit { code: exit.code, signal: exit.signal });
@@ -144,7 +144,7 @@ proptest! {
     ) {
         let desired = Desired {
             generation: Generation(numbers.1),
-            counter: numbers.2,
+            counted_restarts: numbers.2,
             release,
             ..Desired::default()
         };
@@ -174,7 +174,7 @@ proptest! {
         let sent = group_to("uid", Epoch(numbers.0), &desired, &policy, on_node);
         let got = pb::Group::decode(sent.encode_to_vec().as_slice()).unwrap();
         prop_assert_eq!((got.epoch, got.generation, got.grace_ms), (numbers.0, numbers.1, numbers.3));
-        prop_assert_eq!((got.counter, got.heartbeat_timeout_ms), (u64::from(numbers.2), numbers.4));
+        prop_assert_eq!((got.counted_restarts, got.heartbeat_timeout_ms), (u64::from(numbers.2), numbers.4));
         prop_assert_eq!(got.ready_timeout_ms, numbers.3);
         prop_assert_eq!((got.uid.as_str(), got.release, got.scope()), ("uid", release, pb::Scope::Group));
         prop_assert_eq!(got.namespace.as_str(), "ns");

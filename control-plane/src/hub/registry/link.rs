@@ -65,15 +65,15 @@ pub enum Unbelieved {
         /// The value in the status.
         durable: Generation,
     },
-    /// The counter is higher than any possible one.
+    /// The count of restarts is higher than any possible one.
     #[error(
-        "the node reports {counter} counted restarts for pod {pod}, which is impossible: the status has {durable}"
+        "the node reports {counted_restarts} counted restarts for pod {pod}, which is impossible: the status has {durable}"
     )]
-    ImpossibleCounter {
+    ImpossibleCountedRestarts {
         /// UID of the pod.
         pod: String,
-        /// The counter in the report.
-        counter: u32,
+        /// The count in the report.
+        counted_restarts: u32,
         /// The value in the status.
         durable: u32,
     },
@@ -86,7 +86,7 @@ impl Unbelieved {
             Self::ForeignPod { .. } => "foreign_pod",
             Self::OtherWorker { .. } => "other_worker",
             Self::ImpossibleGeneration { .. } => "impossible_generation",
-            Self::ImpossibleCounter { .. } => "impossible_counter",
+            Self::ImpossibleCountedRestarts { .. } => "impossible_counter",
         }
     }
 }

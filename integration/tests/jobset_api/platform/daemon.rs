@@ -170,7 +170,7 @@ pub(crate) fn obey(workers: &mut [pb::WorkerState], desired: &pb::Group) {
     {
         worker.epoch = worker.epoch.max(desired.epoch);
         // If a leader dies before it has written a restart, only the daemons know its count.
-        worker.counter = worker.counter.max(desired.counter);
+        worker.counted_restarts = worker.counted_restarts.max(desired.counted_restarts);
         let named = worker
             .incarnation
             .as_ref()

@@ -153,7 +153,7 @@ proptest! {
             since: UnixNanos(since),
             detail: String::new(),
             heartbeat: Heartbeat::Well,
-            released_at: None,
+            released_generation: None,
             starts: counts.map(|(standby, cold, ahead_ms)| Starts { standby, cold, ahead_ms }),
             standbys: ready.clone().map(|((wanted, ready, memory_kib, modules), reason)| Standbys {
                 wanted,

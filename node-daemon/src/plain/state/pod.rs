@@ -128,7 +128,7 @@ impl PodEntry {
                     since,
                     detail: String::new(),
                     heartbeat: Heartbeat::Well,
-                    released_at: None,
+                    released_generation: None,
                     starts: None,
                     standbys: None,
                 };

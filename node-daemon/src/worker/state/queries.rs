@@ -56,7 +56,7 @@ impl Table {
             .groups
             .get(group)
             .map_or(Epoch::default(), |desired| desired.epoch);
-        desired.max(self.highest)
+        desired.max(self.welcomed_epoch)
     }
 
     /// True if the container is known as another pod's.

@@ -35,7 +35,7 @@ impl Table {
             .get(&entry.pod.group)
             .filter(|desired| desired.is_of(&entry.pod))
             .map_or(Epoch::default(), |desired| desired.epoch)
-            .max(self.highest);
+            .max(self.welcomed_epoch);
         // The broken variant passes on what the agent says.
         let epoch = match last {
             Some(last) if mutant!(BelieveAgentsEpoch) => epoch.max(last.epoch),
@@ -63,7 +63,7 @@ impl Table {
                 Phase::Agent(_) => last.map_or(Heartbeat::Well, |last| last.heartbeat),
                 Phase::Unlinked(_) | Phase::Lost(_) => Heartbeat::Well,
             },
-            released_at: worker.released_at(),
+            released_generation: worker.released_generation(),
             starts: last.and_then(|last| last.starts),
             standbys: match phase {
                 Phase::Agent(AgentPhase::Done(_)) | Phase::Lost(_) => None,

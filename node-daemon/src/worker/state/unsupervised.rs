@@ -133,7 +133,7 @@ impl Worker {
 
     /// The same, for a container that ended with a known exit: with an unknown one, it may have
     /// succeeded.
-    pub(super) fn released_at(&self) -> Option<Generation> {
+    pub(super) fn released_generation(&self) -> Option<Generation> {
         let exit = self.lost?.ended.exit;
         self.released_without_agent().filter(|_| exit != Exit::UNKNOWN)
     }

@@ -49,7 +49,7 @@ impl Coordinator {
                 if mutant!(CountStaleFailures)
                     && let Some(cause) = self.evidence(step).into_iter().next()
                 {
-                    return self.restart(cause, step);
+                    return self.restart_for_failure(cause, step);
                 }
                 self.latest_restart.note_ended_too(view, self.generation);
                 if view.ran_since(self.generation) {

@@ -3,8 +3,8 @@
 use lockstep_mutants::mutant;
 
 use super::super::{Announcement, Cause, Reason, RestartLevel, Scope, Timeline, UnixNanos};
-use super::answer::Answer;
 use super::climb::{LatestRestart, Recreated};
+use super::consequence::Consequence;
 use super::step::Step;
 use super::{Coordinator, State};
 
@@ -17,11 +17,11 @@ impl Coordinator {
                 && !mutant!(StopPeersToo)
         };
         if let Some(cause) = failures.iter().find(|cause| !is_of_one_worker(cause)) {
-            self.restart(cause.clone(), step);
+            self.restart_for_failure(cause.clone(), step);
             return true;
         }
         if let Some(cause) = self.needs_group_restart(step.view) {
-            self.stop(cause, step);
+            self.begin_restart(cause, step);
             return true;
         }
         self.begin_postponed(step);
@@ -33,26 +33,26 @@ impl Coordinator {
             if room == 0 {
                 continue;
             }
-            let answer = self.answer_worker_failure(&cause, step);
-            match answer {
-                Answer::Fail => {
-                    self.exhaust(&cause, step);
+            let consequence = self.worker_consequence(&cause, step);
+            match consequence {
+                Consequence::Fail => {
+                    self.fail_exhausted(&cause, step);
                     return true;
                 }
-                Answer::Jobs(reason) => {
-                    self.time(&cause, step.now);
+                Consequence::Jobs(reason) => {
+                    self.start_timeline(&cause, step.now);
                     self.recreate(Cause { reason, ..cause }, step);
                     return true;
                 }
-                Answer::Counted | Answer::Pod => {}
+                Consequence::Counted | Consequence::Pod => {}
             }
-            self.restart_worker(cause, answer, step);
+            self.restart_worker(cause, consequence, step);
         }
         false
     }
 
     /// Fails the group: maxRestarts is used up.
-    pub(super) fn exhaust(&mut self, cause: &Cause, step: &mut Step<'_>) {
+    pub(super) fn fail_exhausted(&mut self, cause: &Cause, step: &mut Step<'_>) {
         self.cause = Some(cause.clone());
         self.state = State::Failed;
         let cause = cause.clone();
@@ -60,15 +60,15 @@ impl Coordinator {
     }
 
     /// Begins the restart that answers a failure, unless maxRestarts is used up.
-    pub(super) fn restart(&mut self, cause: Cause, step: &mut Step<'_>) {
+    pub(super) fn restart_for_failure(&mut self, cause: Cause, step: &mut Step<'_>) {
         let Step {
             observed, view, now, ..
         } = *step;
-        let answer = self.answer(&cause, step);
-        if answer == Answer::Fail {
-            return self.exhaust(&cause, step);
+        let consequence = self.consequence(&cause, step);
+        if consequence == Consequence::Fail {
+            return self.fail_exhausted(&cause, step);
         }
-        self.count(answer);
+        self.count(consequence);
         let longest = match (view.level(), view.cannot_be_in_place()) {
             // The kubelet delays containers itself, but not new pods.
             (RestartLevel::Process, _) | (_, Some(_)) => observed.policy.max_backoff_ms,
@@ -76,20 +76,20 @@ impl Coordinator {
         };
         self.backoff.failed(&cause, longest, now);
         let failed = cause.clone();
-        let recreated = match answer {
-            Answer::Jobs(reason) => {
-                self.time(&cause, now);
+        let recreated = match consequence {
+            Consequence::Jobs(reason) => {
+                self.start_timeline(&cause, now);
                 return self.recreate(Cause { reason, ..cause }, step);
             }
-            Answer::Pod => {
-                self.recreate_pod(&cause, step);
+            Consequence::Pod => {
+                self.condemn_pod(&cause, step);
                 let reason = Reason::FailedAgain;
-                self.stop(Cause { reason, ..cause }, step);
+                self.begin_restart(Cause { reason, ..cause }, step);
                 Recreated::Pod
             }
-            Answer::Counted | Answer::Fail => {
+            Consequence::Counted | Consequence::Fail => {
                 let recreated = self.escalate(&cause, step);
-                self.stop(cause, step);
+                self.begin_restart(cause, step);
                 recreated
             }
         };
@@ -99,13 +99,13 @@ impl Coordinator {
     }
 
     /// Counts the restart if it counts.
-    pub(super) fn count(&mut self, answer: Answer) {
-        let counts = answer == Answer::Counted || mutant!(CountWhatOutlives);
+    pub(super) fn count(&mut self, consequence: Consequence) {
+        let counts = consequence == Consequence::Counted || mutant!(CountWhatOutlives);
         self.counted_restarts = self.counted_restarts.saturating_add(u32::from(counts));
     }
 
     /// Starts the timeline of another restart.
-    fn time(&mut self, cause: &Cause, now: UnixNanos) {
+    fn start_timeline(&mut self, cause: &Cause, now: UnixNanos) {
         self.timeline = Some(Timeline {
             failed_at: cause.at.unwrap_or(now),
             detected_at: now,
@@ -129,13 +129,13 @@ impl Coordinator {
         let runs = slots.any(|(identity, slot)| slot.running_at(self.wanted(identity)));
         if runs && matches!(self.state, State::InSync | State::Releasing { .. }) {
             self.counted_restarts += u32::from(mutant!(CountRequests));
-            self.stop(Cause::of_group(Reason::ManualRequest), step);
+            self.begin_restart(Cause::of_group(Reason::ManualRequest), step);
         }
     }
 
     /// Begins a restart, in place if that is possible.
-    pub(super) fn stop(&mut self, cause: Cause, step: &mut Step<'_>) {
-        self.time(&cause, step.now);
+    pub(super) fn begin_restart(&mut self, cause: Cause, step: &mut Step<'_>) {
+        self.start_timeline(&cause, step.now);
         if let Some(reason) = step.view.cannot_be_in_place() {
             return self.recreate(Cause { reason, ..cause }, step);
         }

@@ -198,7 +198,7 @@ impl Coordinator {
         }
         let wanted = Some(self.wanted(identity));
         slot.failed_without_agent
-            .filter(|(report, _)| report.released_at == wanted)
+            .filter(|(report, _)| report.released_generation == wanted)
     }
 
     /// A new leader does not know which workers were released. If a worker of a started stage has

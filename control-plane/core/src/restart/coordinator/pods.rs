@@ -40,7 +40,7 @@ impl Coordinator {
     }
 
     /// Reports what blocks the group. Returns when to check again.
-    pub(super) fn look_for_blockage(&mut self, step: &mut Step<'_>) -> Option<UnixNanos> {
+    pub(super) fn find_blockage(&mut self, step: &mut Step<'_>) -> Option<UnixNanos> {
         match self.state {
             State::Recovering { .. } => return None,
             State::Suspended | State::Failed => {

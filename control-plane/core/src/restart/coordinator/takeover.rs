@@ -303,18 +303,11 @@ impl Coordinator {
             self.state,
             State::Stopping { .. } | State::Parked { .. } | State::Recreating
         ) || !wanted.worker_restarts.is_empty();
-        let same = wanted.phase == durable.phase
-            && wanted.generation == durable.generation
-            && wanted.latest == durable.latest
-            && wanted.worker_restarts == durable.worker_restarts
-            && wanted.released == durable.released
-            && wanted.counted_restarts == durable.counted_restarts
-            && wanted.started == durable.started
-            && wanted.joined == durable.joined
-            && wanted.handled_request == durable.handled_request
-            && wanted.handled_worker_restart == durable.handled_worker_restart
-            && wanted.level == durable.level
-            && (!epoch_matters || durable.epoch == self.epoch);
-        (!same).then_some(wanted)
+        let compared = Durable {
+            epoch: if epoch_matters { self.epoch } else { durable.epoch },
+            cause: durable.cause.clone(),
+            ..wanted.clone()
+        };
+        (compared != *durable).then_some(wanted)
     }
 }

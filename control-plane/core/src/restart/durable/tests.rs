@@ -21,7 +21,7 @@ fn said(generation: u64, counted_restarts: u32) -> Option<Impossible> {
         counted_restarts,
         since: UnixNanos(0),
         heartbeat: Heartbeat::Well,
-        released_at: None,
+        released_generation: None,
         standby: None,
     })
 }

@@ -15,7 +15,7 @@ fn running() -> Report {
         counted_restarts: 0,
         since: UnixNanos(0),
         heartbeat: Heartbeat::Well,
-        released_at: None,
+        released_generation: None,
         standby: None,
     }
 }

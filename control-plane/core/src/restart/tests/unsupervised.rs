@@ -14,11 +14,11 @@ fn without_agents() -> (World, Vec<Incarnation>) {
     (world, containers)
 }
 
-fn ends(world: &mut World, index: u32, container: &Incarnation, code: i32, released_at: Option<u64>) {
+fn ends(world: &mut World, index: u32, container: &Incarnation, code: i32, released_generation: Option<u64>) {
     let exit = Exit { code, signal: 0 };
     world.report(container, index, Phase::Lost(exit), Generation(0));
     let report = world.observed.reports.get_mut(container).unwrap();
-    report.released_at = released_at.map(Generation);
+    report.released_generation = released_generation.map(Generation);
 }
 
 /// The kubelet has restarted both with their agents.
@@ -81,13 +81,13 @@ fn the_next_container_does_not_hide_that() {
 
 #[test]
 fn one_that_ends_for_another_reason_is_no_failure() {
-    for (code, released_at) in [(0, Some(0)), (1, None), (137, Some(1))] {
+    for (code, released_generation) in [(0, Some(0)), (1, None), (137, Some(1))] {
         let (mut world, containers) = without_agents();
-        ends(&mut world, 0, &containers[0], code, released_at);
+        ends(&mut world, 0, &containers[0], code, released_generation);
         world.settle();
         world.container(0);
         world.settle();
-        assert_eq!(world.restarts(), 0, "{code} {released_at:?}");
+        assert_eq!(world.restarts(), 0, "{code} {released_generation:?}");
     }
     let harmless: [(&str, Change); 4] = [
         ("it has worker restarts, and had one", |worker| {

@@ -158,7 +158,7 @@ impl World {
             counted_restarts: 0,
             since: self.now,
             heartbeat: Heartbeat::Well,
-            released_at: None,
+            released_generation: None,
             standby: None,
         };
         self.observed.reports.insert(incarnation.clone(), report);

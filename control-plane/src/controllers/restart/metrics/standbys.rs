@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use lockstep_core::restart::{Generation, Incarnation, Observed, Phase, Report, Starts};
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counted_restarts::Counter;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 

@@ -123,10 +123,10 @@ impl Task {
     /// Shows the group on the board. If only workers of a large group have changed, this is done
     /// less often: then it returns when to show the group.
     pub(super) fn expose(&mut self, observed: &Arc<Observed>) -> Option<Instant> {
-        let generation = self.coordinator.generation();
+        let (phase, generation) = (self.coordinator.phase(), self.coordinator.generation());
         let same = self
             .exposed
-            .filter(|(_, state, at)| (*state, *at) == (self.state, generation));
+            .filter(|(_, shown, at)| (*shown, *at) == (phase, generation));
         let expose_at = same
             .map(|(at, ..)| at + EXPOSE_EVERY)
             .filter(|at| observed.workers.len() > LARGE && Instant::now() < *at);
@@ -135,14 +135,14 @@ impl Task {
             self.post.replace_state(Snapshot {
                 jobset: Arc::clone(&self.jobset),
                 observed: Arc::clone(observed),
-                phase: self.coordinator.phase(),
+                phase,
                 generation,
                 released: self.coordinator.released(),
                 restarts: self.coordinator.counted_restarts(),
                 cause: self.coordinator.cause().cloned(),
                 level: self.coordinator.level(),
             });
-            self.exposed = Some((Instant::now(), self.state, generation));
+            self.exposed = Some((Instant::now(), phase, generation));
         }
         expose_at
     }

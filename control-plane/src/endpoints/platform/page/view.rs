@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use lockstep_core::restart::GroupPhase;
 use lockstep_proto::platform::v1 as pb;
 use serde::Serialize;
 

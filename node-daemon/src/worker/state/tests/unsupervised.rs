@@ -157,7 +157,9 @@ fn a_worker_restart_stops_it() {
 fn ended(table: &mut Table, code: i32) -> Option<u64> {
     let effects = table.apply(exited("c".into(), exit(code), 40), UnixNanos(40));
     assert_eq!(phases(&effects), [Phase::Lost(exit(code))]);
-    effects.reports[0].released_at.map(|generation| generation.0)
+    effects.reports[0]
+        .released_generation
+        .map(|generation| generation.0)
 }
 
 #[test]
@@ -169,7 +171,7 @@ fn one_that_fails_is_reported_as_released_with_its_peers() {
     // For good, whatever is ordered then.
     assert_eq!(stopped_by(&mut table, desired(5, 4, false)), none());
     stopped_by(&mut table, desired(5, 4, true));
-    assert_eq!(table.snapshot()[0].released_at, Some(Generation(3)));
+    assert_eq!(table.snapshot()[0].released_generation, Some(Generation(3)));
 }
 
 #[test]
@@ -201,7 +203,7 @@ fn an_unknown_exit_is_not_reported_as_a_failure() {
     };
     let effects = table.apply(input, UnixNanos(30));
     assert_eq!(phases(&effects), [Phase::Lost(Exit::UNKNOWN)]);
-    assert_eq!(effects.reports[0].released_at, None);
+    assert_eq!(effects.reports[0].released_generation, None);
     assert_eq!(ended(&mut table, 1), Some(2));
 }
 
@@ -215,7 +217,7 @@ fn the_next_container_does_not_hide_the_failure_of_the_one_before() {
         UnixNanos(30),
     );
     assert_eq!(phases(&effects), [Phase::Lost(exit(1))]);
-    assert_eq!(effects.reports[0].released_at, Some(Generation(2)));
+    assert_eq!(effects.reports[0].released_generation, Some(Generation(2)));
 }
 
 /// CRI shows it in place of NRI, just before it lists everything.
@@ -255,7 +257,7 @@ fn one_that_fails_while_nri_is_away_is_a_failure() {
         .apply(exited("c".into(), exit(1), 30), UnixNanos(30))
         .reports;
     assert_eq!(ended.len(), 1);
-    assert_eq!(ended[0].released_at, Some(Generation(2)));
+    assert_eq!(ended[0].released_generation, Some(Generation(2)));
     // The daemon was away, too: the end of the one before is reported, since no agent will.
     let mut table = Table::new(BASE);
     let found = list(&mut table, "d", true, Some(("c", 1))).reports;

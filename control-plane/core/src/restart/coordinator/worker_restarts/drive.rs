@@ -10,8 +10,8 @@ use super::super::super::{
     Announcement, Cause, Identity, Incarnation, Phase, Reason, RestartLevel, Scope, Timeline, WorkerRestart,
 };
 use super::super::Coordinator;
-use super::super::answer::Answer;
 use super::super::climb::{LatestRestart, Recreated};
+use super::super::consequence::Consequence;
 use super::super::step::Step;
 use super::under_way::{Begun, UnderWay};
 
@@ -72,18 +72,23 @@ impl Coordinator {
     }
 
     /// Begins the restart of the failed worker.
-    pub(in super::super) fn restart_worker(&mut self, cause: Cause, answer: Answer, step: &mut Step<'_>) {
+    pub(in super::super) fn restart_worker(
+        &mut self,
+        cause: Cause,
+        consequence: Consequence,
+        step: &mut Step<'_>,
+    ) {
         let Some(identity) = cause.identity.clone() else {
             return;
         };
-        self.count(answer);
+        self.count(consequence);
         let of_group = &self.backoff;
         let backoffs = self.worker_restarts.backoffs.entry(identity.clone());
         let backoff = backoffs.or_insert_with(|| of_group.of_one());
         backoff.failed(&cause, step.observed.policy.max_backoff_ms, step.now);
         let failed = cause.clone();
-        let (recreated, cause) = if answer == Answer::Pod {
-            self.recreate_pod(&cause, step);
+        let (recreated, cause) = if consequence == Consequence::Pod {
+            self.condemn_pod(&cause, step);
             let reason = Reason::FailedAgain;
             (Recreated::Pod, Cause { reason, ..cause })
         } else {
@@ -93,7 +98,7 @@ impl Coordinator {
         self.note_worker_restart_begun(&identity, &failed, recreated);
         let restart = self.worker_restarts.under_way.get_mut(&identity);
         if let Some(begun) = restart.and_then(|restart| restart.begun.as_mut()) {
-            begun.counted = answer == Answer::Counted;
+            begun.counted = consequence == Consequence::Counted;
         }
     }
 

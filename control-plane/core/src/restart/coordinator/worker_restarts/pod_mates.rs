@@ -3,7 +3,7 @@
 use super::super::super::view::View;
 use super::super::super::{Cause, Condemned, Identity, Reason};
 use super::super::Coordinator;
-use super::super::answer::Answer;
+use super::super::consequence::Consequence;
 use super::super::step::Step;
 use super::under_way::UnderWay;
 
@@ -34,11 +34,11 @@ impl Coordinator {
                 if !goes_on {
                     self.begin_worker_restart(identity.clone(), cause, step);
                 } else {
-                    let answer = self.answer_worker_failure(&cause, step);
-                    if answer == Answer::Fail {
-                        return self.exhaust(&cause, step);
+                    let consequence = self.worker_consequence(&cause, step);
+                    if consequence == Consequence::Fail {
+                        return self.fail_exhausted(&cause, step);
                     }
-                    self.restart_worker(cause, answer, step);
+                    self.restart_worker(cause, consequence, step);
                 }
             }
         }

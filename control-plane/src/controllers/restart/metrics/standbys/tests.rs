@@ -32,7 +32,7 @@ fn report(phase: Phase, generation: u64, starts: [u32; 2], ready: u32) -> Report
         counted_restarts: 0,
         since: UnixNanos(7),
         heartbeat: Heartbeat::Well,
-        released_at: None,
+        released_generation: None,
         standby: Some(Arc::new(standby)),
     }
 }

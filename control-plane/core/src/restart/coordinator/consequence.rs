@@ -10,7 +10,7 @@ use super::step::Step;
 
 /// The consequence of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Consequence {
     /// A counted restart.
     Counted,
     /// A restart that recreates the worker's pod. It is not counted.
@@ -27,7 +27,7 @@ impl Coordinator {
     }
 
     /// The consequence of a failure that restarts the group.
-    pub(super) fn answer(&self, cause: &Cause, step: &Step<'_>) -> Answer {
+    pub(super) fn consequence(&self, cause: &Cause, step: &Step<'_>) -> Consequence {
         let Step {
             observed, view, now, ..
         } = *step;
@@ -36,23 +36,23 @@ impl Coordinator {
         let latest = &self.latest_restart;
         if has_agents && !mutant!(NeverClimb) {
             match latest.recreates_next(cause, now) {
-                Some(Recreated::Pod) if may_lose_pod(cause, view) => return Answer::Pod,
-                Some(Recreated::Jobs) => return Answer::Jobs(Reason::FailedInNewPod),
+                Some(Recreated::Pod) if may_lose_pod(cause, view) => return Consequence::Pod,
+                Some(Recreated::Jobs) => return Consequence::Jobs(Reason::FailedInNewPod),
                 _ => {}
             }
         }
         if self.restarts_are_left(observed) {
-            return Answer::Counted;
+            return Consequence::Counted;
         }
         if latest.leftovers_may_cause(Recreated::Jobs, cause, now) && !mutant!(FailInPlace) {
-            return Answer::Jobs(Reason::LastResort);
+            return Consequence::Jobs(Reason::LastResort);
         }
-        Answer::Fail
+        Consequence::Fail
     }
 
     /// The consequence of a failure that restarts only its worker. Other workers are not touched,
     /// unless its pod must stay. Then recreating all Jobs is the last resort.
-    pub(super) fn answer_worker_failure(&self, cause: &Cause, step: &Step<'_>) -> Answer {
+    pub(super) fn worker_consequence(&self, cause: &Cause, step: &Step<'_>) -> Consequence {
         let Step {
             observed, view, now, ..
         } = *step;
@@ -62,18 +62,18 @@ impl Coordinator {
             .and_then(|identity| self.worker_restarts.latest_restart(identity));
         let next = own.and_then(|own| own.recreates_next(cause, now));
         if next == Some(Recreated::Pod) && may_lose_pod(cause, view) && !mutant!(NeverClimb) {
-            return Answer::Pod;
+            return Consequence::Pod;
         }
         if self.restarts_are_left(observed) {
-            return Answer::Counted;
+            return Consequence::Counted;
         }
         let outlives = own
             .unwrap_or(&self.latest_restart)
             .leftovers_may_cause(Recreated::Pod, cause, now);
         match outlives && !mutant!(FailInPlace) {
-            true if may_lose_pod(cause, view) => Answer::Pod,
-            true => Answer::Jobs(Reason::LastResort),
-            false => Answer::Fail,
+            true if may_lose_pod(cause, view) => Consequence::Pod,
+            true => Consequence::Jobs(Reason::LastResort),
+            false => Consequence::Fail,
         }
     }
 
@@ -97,7 +97,7 @@ impl Coordinator {
     }
 
     /// Condemns the pod of the worker that has failed.
-    pub(super) fn recreate_pod(&mut self, cause: &Cause, step: &mut Step<'_>) {
+    pub(super) fn condemn_pod(&mut self, cause: &Cause, step: &mut Step<'_>) {
         let slot = cause.identity.as_ref().zip(step.slot_of(cause));
         let condemned = slot.and_then(|(identity, slot)| self.escalation.condemn(identity, slot));
         step.out
