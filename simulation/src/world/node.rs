@@ -47,7 +47,7 @@ pub(crate) struct LocalPod {
     pub(crate) uid: String,
     pub(crate) name: String,
     pub(crate) jobset_uid: String,
-    pub(crate) recreation: i32,
+    pub(crate) restart_attempt: i32,
     pub(crate) job: String,
     pub(crate) index: u32,
     pub(crate) sandbox: String,

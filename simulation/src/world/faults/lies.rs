@@ -124,7 +124,7 @@ impl World {
             exit: ended.then_some(pb::Exit { code: 1, signal: 0 }),
             since_unix_nanos: unix(self.now, 0),
             heartbeat: pb::Heartbeat::Unspecified.into(),
-            released_at: ended.then_some(latest),
+            released_generation: ended.then_some(latest),
             ..pb::WorkerState::default()
         }
     }

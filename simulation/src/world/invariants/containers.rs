@@ -48,7 +48,7 @@ impl World {
         let Some(container) = self.containers.get(id) else {
             return;
         };
-        let (identity, recreation) = (container.identity.clone(), container.restart_attempt);
+        let (identity, restart_attempt) = (container.identity.clone(), container.restart_attempt);
         let rival = self.containers.iter().find(|(other_id, other)| {
             let counts = self
                 .api
@@ -67,7 +67,7 @@ impl World {
             .jobset
             .as_ref()
             .map_or(0, |jobset| jobset.restart_attempt());
-        if recreation == present && done.is_some_and(|done| done.contains(&identity.1)) {
+        if restart_attempt == present && done.is_some_and(|done| done.contains(&identity.1)) {
             return self.violate(format!("{id} runs completed work of {identity:?} again"));
         }
         self.say(|| format!("{id}: {}[{}] starts without an agent", identity.0, identity.1));

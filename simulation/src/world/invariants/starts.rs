@@ -88,7 +88,7 @@ impl World {
     /// Says why this worker may not start yet, or no longer.
     fn is_untimely(&self, id: &str, generation: u64) -> Option<String> {
         let container = self.containers.get(id)?;
-        let (identity, recreation) = (&container.identity, container.restart_attempt);
+        let (identity, restart_attempt) = (&container.identity, container.restart_attempt);
         // A lie of its own daemon may have made the leader believe that it ran at a generation
         // before that was durable, or before it was assigned.
         let is_lied_about = self.is_lied_about(container.node);
@@ -101,7 +101,7 @@ impl World {
                 ));
             }
         }
-        let is_present = jobset.is_some_and(|jobset| jobset.restart_attempt() == recreation);
+        let is_present = jobset.is_some_and(|jobset| jobset.restart_attempt() == restart_attempt);
         if is_present && !self.truth.was_suspended && self.waits_for_gang(identity) {
             return Some(format!(
                 "{identity:?} starts before the minimum of its gang is bound"
@@ -115,7 +115,7 @@ impl World {
         }
         if let Some(job) = self.api.jobs.get(&identity.0)
             && completed(job).contains(&identity.1)
-            && recreation == jobset.map_or(0, |jobset| jobset.restart_attempt())
+            && restart_attempt == jobset.map_or(0, |jobset| jobset.restart_attempt())
         {
             return Some(format!("{id} runs completed work of {identity:?} again"));
         }

@@ -33,7 +33,7 @@ pub(crate) struct Pod {
     pub(crate) job: String,
     pub(crate) job_uid: String,
     pub(crate) index: u32,
-    pub(crate) recreation: i32,
+    pub(crate) restart_attempt: i32,
     /// A gate keeps it from being bound.
     pub(crate) gated: bool,
     /// Name of its PodGroup.

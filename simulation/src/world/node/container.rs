@@ -36,7 +36,7 @@ pub(crate) struct Container {
     pub(crate) node: NodeIndex,
     pub(crate) pod: String,
     pub(crate) jobset_uid: String,
-    pub(crate) recreation: i32,
+    pub(crate) restart_attempt: i32,
     pub(crate) identity: Identity,
     /// The agent. Without an agent it is idle.
     pub(crate) machine: Machine,
@@ -81,7 +81,7 @@ impl Container {
         now: Time,
         clock_ahead: i64,
         (node, pod): (NodeIndex, String),
-        (jobset_uid, recreation, identity): (String, i32, Identity),
+        (jobset_uid, restart_attempt, identity): (String, i32, Identity),
     ) -> Self {
         let moment = Moment {
             mono: Duration::ZERO,
@@ -92,7 +92,7 @@ impl Container {
             node,
             pod,
             jobset_uid,
-            recreation,
+            restart_attempt,
             identity,
             machine: Machine::new(moment),
             plain: None,

@@ -108,7 +108,7 @@ impl World {
                 uid: uid.to_owned(),
                 name: pod.name.clone(),
                 jobset_uid: pod.jobset_uid.clone(),
-                recreation: pod.restart_attempt,
+                restart_attempt: pod.restart_attempt,
                 job: pod.job.clone(),
                 index: pod.index,
                 sandbox,

@@ -260,11 +260,11 @@ impl World {
         }
         let view = observation.view();
         let out = group.coordinator.step(observation.observed(), clock);
-        let phase = Some(group.coordinator.phase());
+        let phase = group.coordinator.phase();
         let generation = group.coordinator.generation();
-        let changed = group.phase.0 != phase || generation != group.generation;
+        let changed = group.phase.0 != Some(phase) || generation != group.generation;
         if changed {
-            group.phase = (phase, now);
+            group.phase = (Some(phase), now);
             group.generation = generation;
         }
         let published = out.desired.map(|desired| real::published(view, desired));
@@ -290,7 +290,7 @@ impl World {
             self.violate("a report of a node was missed".to_owned());
         }
         if changed {
-            self.say(|| format!("replica {replica}: the group is {state} at generation {generation}"));
+            self.say(|| format!("replica {replica}: the group is {phase} at generation {generation}"));
         }
         self.note_generation(generation.0);
         self.announced(replica, &known, &out.announcements);
