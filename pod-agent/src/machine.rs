@@ -50,6 +50,7 @@ pub use status::{BootNanos, Epoch, Exit, Generation, Heartbeat, Phase, Standbys,
 
 /// Shorter waits for a release are not logged.
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
+
 /// The state of one incarnation.
 #[derive(Debug)]
 pub struct Machine {
@@ -62,9 +63,9 @@ pub struct Machine {
     /// without limit.
     termination_grace: Option<Duration>,
     /// The signal that asked the agent to exit.
-    leaving: Option<i32>,
+    asked_to_exit_by: Option<i32>,
     /// When a worker that still runs is supervised again.
-    stays_at: Option<Duration>,
+    supervise_again_at: Option<Duration>,
     /// The newest order since that signal.
     deferred: Option<Target>,
     /// End of the grace after SIGTERM.
@@ -99,8 +100,8 @@ impl Machine {
             order: Target::default(),
             ran: false,
             termination_grace: None,
-            leaving: None,
-            stays_at: None,
+            asked_to_exit_by: None,
+            supervise_again_at: None,
             deferred: None,
             kill_at: None,
             killing: None,
@@ -129,10 +130,16 @@ impl Machine {
     pub fn deadline(&self) -> Option<Duration> {
         let killing = self.killing.as_ref().map(|killing| killing.next);
         let standby = self.standby.deadline();
-        [self.kill_at, killing, self.say_waiting_at, self.stays_at, standby]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.kill_at,
+            killing,
+            self.say_waiting_at,
+            self.supervise_again_at,
+            standby,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Longest time between two heartbeats that is required of the worker now; zero: none are
@@ -141,7 +148,9 @@ impl Machine {
     pub fn heartbeat_timeout(&self) -> Duration {
         match self.status.phase {
             // A worker that is asked to exit has other things to do.
-            Phase::Starting | Phase::Running if self.leaving.is_none() => self.order.heartbeat_timeout,
+            Phase::Starting | Phase::Running if self.asked_to_exit_by.is_none() => {
+                self.order.heartbeat_timeout
+            }
             _ => Duration::ZERO,
         }
     }
@@ -200,7 +209,7 @@ impl Machine {
     fn on_target(&mut self, now: Moment, target: Target, todo: &mut Vec<Action>) {
         let behind = target.epoch < self.status.epoch || target.generation < self.status.generation;
         self.status.epoch = self.status.epoch.max(target.epoch);
-        if behind || self.leaving.is_some() {
+        if behind || self.asked_to_exit_by.is_some() {
             let deferred = self.deferred.as_ref().map(|deferred| deferred.generation);
             if !behind && deferred.is_none_or(|deferred| target.generation >= deferred) {
                 self.deferred = Some(target);
@@ -247,7 +256,7 @@ impl Machine {
             if !self.order.heartbeat_timeout.is_zero() {
                 self.status.heartbeat = Heartbeat::Awaited;
             }
-            if self.leaving.is_none() {
+            if self.asked_to_exit_by.is_none() {
                 if self.status.heartbeat == Heartbeat::Awaited {
                     self.standby.worker_will_beat();
                 } else {
@@ -259,7 +268,7 @@ impl Machine {
 
     fn on_start_failed(&mut self, now: Moment, code: i32, detail: String, todo: &mut Vec<Action>) {
         if self.status.phase == Phase::Starting {
-            self.failed(now, Exit::Code(code), detail, todo);
+            self.on_failure(now, Exit::Code(code), detail, todo);
         }
     }
 
@@ -271,7 +280,7 @@ impl Machine {
             }
             return;
         }
-        if self.leaving.is_none() && exit == Exit::Code(0) {
+        if self.asked_to_exit_by.is_none() && exit == Exit::Code(0) {
             self.status.phase = Phase::Done;
             self.leave_after_report(0, todo);
         } else {
@@ -279,12 +288,12 @@ impl Machine {
                 Exit::Code(code) => format!("worker exited with code {code}"),
                 Exit::Signal(signal) => format!("worker was killed by signal {signal}"),
             };
-            self.failed(now, exit, detail, todo);
+            self.on_failure(now, exit, detail, todo);
         }
     }
 
-    fn failed(&mut self, now: Moment, exit: Exit, detail: String, todo: &mut Vec<Action>) {
-        if self.leaving.is_some() {
+    fn on_failure(&mut self, now: Moment, exit: Exit, detail: String, todo: &mut Vec<Action>) {
+        if self.asked_to_exit_by.is_some() {
             // Kubernetes ends this container: its exit is no failure of the group.
             self.leave_at_once(exit.code(), todo);
             return;
@@ -317,15 +326,15 @@ impl Machine {
             }
             return;
         }
-        match self.leaving {
+        match self.asked_to_exit_by {
             Some(signo) => self.leave_at_once(128 + signo, todo),
             None => self.park(now, todo),
         }
     }
 
     fn on_tick(&mut self, now: Moment, todo: &mut Vec<Action>) {
-        if let Some(signo) = self.leaving
-            && self.stays_at.is_some_and(|at| at <= now.mono)
+        if let Some(signo) = self.asked_to_exit_by
+            && self.supervise_again_at.is_some_and(|at| at <= now.mono)
         {
             return self.stay(now, signo, todo);
         }

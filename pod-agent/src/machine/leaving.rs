@@ -12,14 +12,14 @@ impl Machine {
     pub(super) fn on_signal(&mut self, now: Moment, signo: i32, outside: bool, todo: &mut Vec<Action>) {
         // The image may name any signal as its STOPSIGNAL; only the runtime sends from outside.
         // SIGCONT ends nothing: it lets a stopped agent continue.
-        let go = outside && signo != libc::SIGCONT || signo == libc::SIGTERM;
+        let asks_to_exit = outside && signo != libc::SIGCONT || signo == libc::SIGTERM;
         match self.status.phase {
             Phase::Starting | Phase::Running => todo.push(Action::Forward(signo)),
-            Phase::Stopping if !go => todo.push(Action::Forward(signo)),
+            Phase::Stopping if !asks_to_exit => todo.push(Action::Forward(signo)),
             // It has had its SIGTERM; a second one means something else to many programs.
             Phase::Stopping | Phase::Done => {}
             Phase::Fresh | Phase::Parked | Phase::Exited(_) => {
-                if go || signo == libc::SIGINT || signo == libc::SIGQUIT {
+                if asks_to_exit || signo == libc::SIGINT || signo == libc::SIGQUIT {
                     todo.push(Action::Say(format!(
                         "asked to exit by signal {signo} while no worker runs"
                     )));
@@ -28,12 +28,12 @@ impl Machine {
                 return;
             }
         }
-        if go {
-            self.leaving = Some(signo);
+        if asks_to_exit {
+            self.asked_to_exit_by = Some(signo);
             self.standby.abandon(todo);
             // A worker that is being stopped ends in any case.
             if matches!(self.status.phase, Phase::Starting | Phase::Running) {
-                self.stays_at = self.termination_grace.map(|grace| now.mono + grace + GO_MARGIN);
+                self.supervise_again_at = self.termination_grace.map(|grace| now.mono + grace + GO_MARGIN);
             }
             if !self.is_stuck() {
                 self.status.detail = format!("asked to exit by signal {signo}");
@@ -43,8 +43,8 @@ impl Machine {
 
     /// The worker still runs although its time is over: the signal was not meant for the container.
     pub(super) fn stay(&mut self, now: Moment, signo: i32, todo: &mut Vec<Action>) {
-        self.leaving = None;
-        self.stays_at = None;
+        self.asked_to_exit_by = None;
+        self.supervise_again_at = None;
         self.status.detail.clear();
         self.standby.worker_runs(now);
         todo.push(Action::Say(format!(
@@ -67,7 +67,7 @@ impl Machine {
         self.gone = true;
         self.standby.abandon(todo);
         self.say_waiting_at = None;
-        self.stays_at = None;
+        self.supervise_again_at = None;
         todo.push(exit);
     }
 }

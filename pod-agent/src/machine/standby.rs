@@ -227,7 +227,7 @@ impl Machine {
         if self.status.phase != Phase::Starting || !released {
             return;
         }
-        if let Some(signo) = self.leaving {
+        if let Some(signo) = self.asked_to_exit_by {
             // Its exit code is not the worker's: 0 would count as the worker's success.
             self.leave_at_once(128 + signo, todo);
             return;
@@ -248,7 +248,7 @@ impl Machine {
             }
         }
         if self.standby.warm_at().is_some_and(|at| at <= now.mono) {
-            if self.status.phase == Phase::Running && self.leaving.is_none() {
+            if self.status.phase == Phase::Running && self.asked_to_exit_by.is_none() {
                 self.standby.state = State::Warming;
                 todo.push(Action::Warm);
             } else {

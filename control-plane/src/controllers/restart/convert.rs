@@ -212,7 +212,7 @@ pub(crate) fn sentence(cause: &Cause) -> String {
         Reason::ReadyTimeout => {
             format!("{worker} was not up within lockstep.dev/ready-timeout{location}")
         }
-        Reason::ProtocolError => "workers run a restart attempt that the status does not name".to_owned(),
+        Reason::ProtocolError => "workers run a generation that the status does not name".to_owned(),
     }
 }
 

@@ -115,7 +115,7 @@ impl Manager {
             clock: Clock::start(),
             recorder,
             agents,
-            replacements: replaces_pods.then(|| Arc::new(Semaphore::new(pod_replacer::AT_ONCE))),
+            replacement_permits: replaces_pods.then(|| Arc::new(Semaphore::new(pod_replacer::AT_ONCE))),
             board,
             backwards,
             registry: Arc::clone(&registry),

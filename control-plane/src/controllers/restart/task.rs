@@ -51,7 +51,7 @@ pub(super) struct Context {
     pub(super) recorder: RestartRecorder,
     pub(super) agents: Agents,
     /// Permits to create pods in place of lost ones. `None` if the Job controller does that.
-    pub(super) replacements: Option<Arc<Semaphore>>,
+    pub(super) replacement_permits: Option<Arc<Semaphore>>,
     pub(super) board: Arc<Board>,
     /// Takes reports of an API server that has gone back to an older state.
     pub(super) backwards: Backwards,
@@ -141,7 +141,7 @@ impl Task {
         let recovery_ms = Policy::default().recovery_ms;
         let coordinator = Coordinator::recover(group.link.epoch(), &durable, recovery_ms, now);
         let client = &context.client;
-        let permits = context.replacements.clone();
+        let permits = context.replacement_permits.clone();
         let task = Self {
             coordinator,
             phase: None,
@@ -185,16 +185,16 @@ impl Task {
                     took: self.step_took,
                 };
             }
-            let scope = loop {
+            let reobserve = loop {
                 match self.wait(&mut observation, timers).await {
                     ControlFlow::Continue(Reobserve::Nothing) => {
                         timers.expose_at = self.expose(observation.observed());
                     }
-                    ControlFlow::Continue(scope) => break scope,
+                    ControlFlow::Continue(reobserve) => break reobserve,
                     ControlFlow::Break(end) => return end,
                 }
             };
-            before = Some((observation, scope));
+            before = Some((observation, reobserve));
         }
     }
 
@@ -226,12 +226,12 @@ impl Task {
         link.note_epoch(durable.epoch);
         // The version is read before the Jobs and pods.
         let version = self.context.stores.version_of(&self.group.key);
-        let now = InputVersion::new(version, &self.jobset, &durable);
+        let inputs = InputVersion::new(version, &self.jobset, &durable);
         let is_same = self
             .input_version
             .as_ref()
-            .is_some_and(|before| before.is_same(&now));
-        self.input_version = Some(now);
+            .is_some_and(|before| before.is_same(&inputs));
+        self.input_version = Some(inputs);
         if let Some(mut observation) = before.filter(|_| is_same) {
             observation.renew(link, durable);
             return observation;
@@ -259,7 +259,7 @@ impl Task {
         timers: act::Timers,
     ) -> ControlFlow<End, Reobserve> {
         let group = &self.group;
-        let scope = tokio::select! {
+        let reobserve = tokio::select! {
             biased;
             () = group.shutdown.cancelled() => return ControlFlow::Break(End::Stopped),
             () = group.stop.cancelled() => {
@@ -268,7 +268,7 @@ impl Task {
             }
             written = self.status_writer.progress() => {
                 if let Some(written) = written {
-                    self.written(written)?;
+                    self.on_written(written)?;
                 }
                 Reobserve::All
             }
@@ -276,7 +276,7 @@ impl Task {
                 self.jobset = kept_of(jobset);
                 Reobserve::All
             }
-            replaced = replacements(&mut self.pod_replacer) => {
+            replaced = replaced_pods(&mut self.pod_replacer) => {
                 for replaced in replaced {
                     self.context.recorder.pod(&self.jobset, &replaced);
                 }
@@ -295,11 +295,11 @@ impl Task {
                 Due::Show => Reobserve::Nothing,
             },
         };
-        ControlFlow::Continue(scope)
+        ControlFlow::Continue(reobserve)
     }
 
     /// Handles the result of a write of the status.
-    fn written(&mut self, written: Result<JobSet, WriteError>) -> ControlFlow<End> {
+    fn on_written(&mut self, written: Result<JobSet, WriteError>) -> ControlFlow<End> {
         match written {
             Ok(jobset) => {
                 self.context.stores.wrote_jobset(&jobset);
@@ -363,7 +363,7 @@ fn durable_of(jobset: &JobSet) -> Durable {
     convert::durable_of(jobset.status.as_ref())
 }
 
-async fn replacements(replacer: &mut Option<PodReplacer>) -> Vec<Replaced> {
+async fn replaced_pods(replacer: &mut Option<PodReplacer>) -> Vec<Replaced> {
     match replacer {
         Some(replacer) => replacer.progress().await,
         None => std::future::pending().await,

@@ -35,7 +35,7 @@ impl Coordinator {
                     let all_there = self.stages_are_there(observed, view);
                     if all_there
                         && self.barrier(view).all(|(identity, slot)| {
-                            self.worker_restarts.contains(identity) || self.has_followed(identity, slot)
+                            self.worker_restarts.contains(identity) || self.runs_as_released(identity, slot)
                         })
                     {
                         self.state = State::InSync;
@@ -72,7 +72,7 @@ impl Coordinator {
             }
             State::Parked { deadline } => {
                 if !self.all_parked(observed, view) {
-                    // The workers were in time. Later waiting does not count.
+                    // They were parked in time, so waiting for the write did not use up their time.
                     let deadline = deadline.max(step.deadline());
                     self.state = State::Stopping { deadline };
                 } else if self.is_durable(observed) && observed.old_pods == 0 && self.backoff.is_over(now) {
@@ -120,16 +120,16 @@ impl Coordinator {
         })
     }
 
-    /// True if every worker waits at the generation, in a pod that it may stay in. Missing Jobs of
-    /// a started stage will be recreated, and their workers count. A running pod that no daemon
-    /// reports may hold a worker that a former leader has released, unless a container without an
-    /// agent was seen to end in it.
+    /// True if every worker of the barrier is parked at the generation, in a pod that it may stay
+    /// in, and no other worker may still run. A started stage without Jobs is waited for. A running
+    /// pod that no daemon reports may hold a worker that a former leader has released, unless a
+    /// container without an agent was seen to end in it.
     pub(super) fn all_parked(&self, observed: &Observed, view: &View<'_>) -> bool {
         mutant!(ReleaseBeforeAllParked => {
             let mut barrier = self.barrier(view);
             barrier.any(|(_, slot)| slot.parked_at(self.generation))
         });
-        let unseen = |slot: &Slot<'_>| {
+        let may_hide_a_worker = |slot: &Slot<'_>| {
             let may_run = |pod: &PodFact| {
                 pod.running
                     || pod
@@ -145,7 +145,7 @@ impl Coordinator {
         };
         self.stages_are_there(observed, view)
             && !self.runs_before_its_gang(observed)
-            && !view.slots.values().any(unseen)
+            && !view.slots.values().any(may_hide_a_worker)
             && self
                 .barrier(view)
                 .all(|(_, slot)| slot.parked_at(self.generation) && !self.escalation.condemns(slot))

@@ -20,7 +20,7 @@ impl Coordinator {
 
     /// True if a worker runs as released. A container that is out of sight may be from before the
     /// restart, or may wait for its generation, unless this leader has seen it follow.
-    pub(super) fn has_followed(&self, identity: &Identity, slot: &Slot<'_>) -> bool {
+    pub(super) fn runs_as_released(&self, identity: &Identity, slot: &Slot<'_>) -> bool {
         if !slot.running_at(self.wanted(identity)) {
             return false;
         }

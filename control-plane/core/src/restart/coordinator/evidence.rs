@@ -233,7 +233,7 @@ impl Coordinator {
             ));
         };
         match report.phase {
-            Phase::Parked if report.generation == wanted && self.has_all_run(slot) => {
+            Phase::Parked if report.generation == wanted && self.stage_has_run(slot) => {
                 Some(Cause::reported(Reason::ContainerLost, identity, report, None))
             }
             Phase::Fresh if started => Some(Cause::reported(Reason::ContainerLost, identity, report, None)),

@@ -95,16 +95,12 @@ impl Coordinator {
         if highest.min(Generation::LAST) <= known {
             return;
         }
-        let counted_restarts = observed
-            .reports
-            .values()
-            .map(|report| report.counted_restarts)
-            .max()
-            .unwrap_or_default();
-        // Each counted restart has its own generation.
+        let reports = observed.reports.values();
+        let reported = reports.map(|report| report.counted_restarts).max();
+        // Each counted restart takes its own generation, so workers can know of at most `ahead` more.
         let ahead = u32::try_from(highest.0.saturating_sub(known.0)).unwrap_or(u32::MAX);
-        let counted = self.counted_restarts.saturating_add(ahead).min(MOST_COUNTED);
-        self.counted_restarts = self.counted_restarts.max(counted_restarts.min(counted));
+        let most = self.counted_restarts.saturating_add(ahead).min(MOST_COUNTED);
+        self.counted_restarts = self.counted_restarts.max(reported.unwrap_or_default().min(most));
         self.adopt_generation(highest);
         self.timeline = None;
         self.cause
@@ -122,10 +118,8 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn recovering(&mut self, step: &Step<'_>, until: UnixNanos) {
-        let Step {
-            observed, view, now, ..
-        } = *step;
+    /// True if nothing is missing that a leader needs in order to tell how far a restart has come.
+    fn has_heard_all(&self, observed: &Observed, view: &View<'_>) -> bool {
         let all_heard = view
             .slots
             .values()
@@ -134,23 +128,31 @@ impl Coordinator {
             .filter_map(|pod| pod.node.as_ref())
             .all(|node| observed.heard_nodes.contains(node));
         // The watch of pods may lag behind the status that records their start.
-        let known = view
+        let all_known = view
             .slots
             .values()
             .filter(|slot| slot.takes_part() && self.started.contains(&slot.worker.stage))
             .all(|slot| !slot.worker.pods.is_empty());
         // The agents of a daemon that has just started reconnect one after another.
-        let seen = !view
-            .slots
-            .values()
-            .any(|slot| slot.takes_part() && slot.is_out_of_sight());
-        if !(all_heard && known && seen) && now < until && !mutant!(DecideBeforeReports) {
+        let mut slots = view.slots.values();
+        let all_seen = !slots.any(|slot| slot.takes_part() && slot.is_out_of_sight());
+        all_heard && all_known && all_seen
+    }
+
+    /// Ends the recovery of a new leader once it has heard all, or its time is up: the group is in
+    /// sync, or a restart is under way.
+    pub(super) fn recovering(&mut self, step: &Step<'_>, until: UnixNanos) {
+        let Step {
+            observed, view, now, ..
+        } = *step;
+        if now < until && !self.has_heard_all(observed, view) && !mutant!(DecideBeforeReports) {
             return;
         }
         let deadline = step.deadline();
         let released = self.was_released(observed, view);
         // If all have run, a parked worker has replaced a lost one, and waits for the next restart.
-        let waits = |slot: &Slot<'_>| self.phase_here(slot) == Some(Phase::Parked) && !self.has_all_run(slot);
+        let waits =
+            |slot: &Slot<'_>| self.phase_here(slot) == Some(Phase::Parked) && !self.stage_has_run(slot);
         let under_way = observed.durable.phase == DurablePhase::Stopping
             || view
                 .slots
@@ -166,7 +168,7 @@ impl Coordinator {
         let absorbed = under_way && !self.all_stopped(view);
         let stopped_at = self.last_stopped(observed).filter(|_| under_way);
         for (identity, slot) in view.slots.iter().filter(|(_, slot)| !slot.leaves()) {
-            let released = match slot.worker.level {
+            let incarnation = match slot.worker.level {
                 RestartLevel::Container => self.container_before(slot, absorbed, stopped_at),
                 _ => slot
                     .current
@@ -175,7 +177,7 @@ impl Coordinator {
                         !matches!(report.phase, Phase::Fresh | Phase::Parked | Phase::Unlinked)
                     }),
             };
-            if let Some((incarnation, _)) = released {
+            if let Some((incarnation, _)) = incarnation {
                 self.released_in.insert(identity.clone(), incarnation.clone());
             }
         }
@@ -243,7 +245,7 @@ impl Coordinator {
 
     /// True if all workers of this worker's stage were seen to run at the current generation, so
     /// that no barrier is left.
-    pub(super) fn has_all_run(&self, slot: &Slot<'_>) -> bool {
+    pub(super) fn stage_has_run(&self, slot: &Slot<'_>) -> bool {
         let released = self.generation > Generation::default() && self.released == self.generation;
         released && self.started.contains(&slot.worker.stage)
     }
