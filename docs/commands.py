@@ -221,6 +221,7 @@ class Scene:
         for line in [
             f"helm uninstall lockstep --namespace {self.system}",
             f"kubectl delete --wait=false namespace {self.system} {self.namespace}-upstream {self.namespace}-argocd",
+            "kubectl delete --wait=false node lost-node-of-the-docs",
             "kubectl delete --wait=false crd servicemonitors.monitoring.coreos.com prometheusrules.monitoring.coreos.com",
             "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration -l docs",
         ]:
@@ -242,6 +243,8 @@ class Scene:
             (r"-n NAMESPACE", f"-n {self.namespace}"),
             (r"\bJOBSET\b", "js"),
             (r"jobset/NAME", "jobset/done"),
+            (r"\bnode NODE\b", "node lost-node-of-the-docs"),
+            (r"\bpod POD\b", f"pod {self.ring}"),
             (r"ring-workers-0-1-xxxxx|\bPODNAME\b|\bPOD -c CONTAINER", self.ring),
             (r"logs POD\b", "logs deployment/lockstep-control-plane"),
             (r"localhost:8443", here["METRICS"]),
@@ -297,6 +300,7 @@ kind: List
 items:
 - {apiVersion: v1, kind: Namespace, metadata: {name: UPSTREAM}}
 - {apiVersion: v1, kind: Namespace, metadata: {name: ARGOCD}}
+- {apiVersion: v1, kind: Node, metadata: {name: lost-node-of-the-docs}}
 - {apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm, namespace: ARGOCD}}
 - apiVersion: apps/v1
   kind: Deployment
