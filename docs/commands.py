@@ -235,7 +235,7 @@ class Scene:
             (r"(?<=\s)make ", "make -n "),
             (r" &$", ""),
             (r"jobset-(mutating|validating)-webhook-configuration", r"jobset-\1-webhook-configuration-of-the-docs"),
-            (r"-n jobset-system", f"-n {self.namespace}-upstream"),
+            (r"-n (jobset-system|TEAM\b)", f"-n {self.namespace}-upstream"),
             (r"\bwebhooks\.yaml", f"{self.folder}/webhooks.yaml"),
             (r"--namespace argocd\b", f"--namespace {self.namespace}-argocd"),
             (r"lockstep-system", self.system),
