@@ -221,6 +221,7 @@ class Scene:
         for line in [
             f"helm uninstall lockstep --namespace {self.system}",
             f"kubectl delete --wait=false namespace {self.system} {self.namespace}-upstream {self.namespace}-argocd",
+            "kubectl delete --wait=false node lost-node-of-the-docs",
             "kubectl delete --wait=false crd servicemonitors.monitoring.coreos.com prometheusrules.monitoring.coreos.com",
             "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration -l docs",
         ]:
@@ -234,13 +235,16 @@ class Scene:
             (r"(?<=\s)make ", "make -n "),
             (r" &$", ""),
             (r"jobset-(mutating|validating)-webhook-configuration", r"jobset-\1-webhook-configuration-of-the-docs"),
-            (r"-n jobset-system", f"-n {self.namespace}-upstream"),
+            (r"-n (jobset-system|TEAM\b)", f"-n {self.namespace}-upstream"),
+            (r"\bwebhooks\.yaml", f"{self.folder}/webhooks.yaml"),
             (r"--namespace argocd\b", f"--namespace {self.namespace}-argocd"),
             (r"lockstep-system", self.system),
             (r"NAMESPACE/NAME", f"{self.namespace}/js"),
             (r"-n NAMESPACE", f"-n {self.namespace}"),
             (r"\bJOBSET\b", "js"),
             (r"jobset/NAME", "jobset/done"),
+            (r"\bnode NODE\b", "node lost-node-of-the-docs"),
+            (r"\bpod POD\b", f"pod {self.ring}"),
             (r"ring-workers-0-1-xxxxx|\bPODNAME\b|\bPOD -c CONTAINER", self.ring),
             (r"logs POD\b", "logs deployment/lockstep-control-plane"),
             (r"localhost:8443", here["METRICS"]),
@@ -296,6 +300,7 @@ kind: List
 items:
 - {apiVersion: v1, kind: Namespace, metadata: {name: UPSTREAM}}
 - {apiVersion: v1, kind: Namespace, metadata: {name: ARGOCD}}
+- {apiVersion: v1, kind: Node, metadata: {name: lost-node-of-the-docs}}
 - {apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm, namespace: ARGOCD}}
 - apiVersion: apps/v1
   kind: Deployment
