@@ -9,10 +9,10 @@
 //! An incarnation is reported from the first State of its agent, or from the end of its container,
 //! whichever comes first. Before that the daemon knows nothing of use to the control plane. A link
 //! that goes down makes it `Unlinked`, with everything else as last known. `Lost` is entered only
-//! when the end of the container was observed. It is left only for `Done`, if the last State of the
-//! agent arrives after the end of its container; a known exit later
-//! replaces an unknown one. `Lost` is kept while the pod lives, so that a control plane that was away
-//! still learns of it. `Done` is never left either.
+//! when the end of the container was observed. A known exit later replaces an unknown one, and
+//! `Done` replaces `Lost` if the last State of the agent arrives after the end of its container.
+//! `Lost` is kept while the pod lives, so that a control plane that was away still learns of it.
+//! `Done` is never left.
 //!
 //! Revisions come from one counter of the whole daemon. It starts at the machine's uptime in
 //! nanoseconds and grows by one per change. So a restarted daemon starts above everything that its

@@ -97,7 +97,7 @@ impl Coordinator {
         }
         let reports = observed.reports.values();
         let reported = reports.map(|report| report.counted_restarts).max();
-        // Each counted restart takes its own generation, so workers can know of at most `ahead` more.
+        // Each counted restart takes its own generation: workers can know of at most `ahead` more.
         let ahead = u32::try_from(highest.0.saturating_sub(known.0)).unwrap_or(u32::MAX);
         let most = self.counted_restarts.saturating_add(ahead).min(MOST_COUNTED);
         self.counted_restarts = self.counted_restarts.max(reported.unwrap_or_default().min(most));
