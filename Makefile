@@ -196,6 +196,7 @@ examples: deps ## Run the example programs, and Argo CD's health check of JobSet
 	PYTHONDONTWRITEBYTECODE=1 python3 examples/ring_test.py
 	python3 examples/argocd/health_test.py
 	PYTHONDONTWRITEBYTECODE=1 python3 examples/pytorch-ddp/plot_test.py
+	PYTHONDONTWRITEBYTECODE=1 python3 examples/pytorch-gpu/measure_test.py
 
 .PHONY: examples-torch
 examples-torch: deps ## Run the PyTorch example without a cluster; unpacks PyTorch of Debian's packages if it is missing

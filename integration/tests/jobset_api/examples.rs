@@ -102,6 +102,8 @@ const KUSTOMIZED: &[(&str, &[&str])] = &[
     ("pytorch-ddp-recreate", &["pytorch-ddp-recreate-workers-0"]),
     ("pytorch-ddp-standby", &["pytorch-ddp-standby-workers-0"]),
     ("pytorch-ddp-torchrun", &["pytorch-ddp-torchrun-workers-0"]),
+    ("pytorch-gpu", &["pytorch-gpu-workers-0"]),
+    ("pytorch-gpu-torchrun", &["pytorch-gpu-torchrun-workers-0"]),
 ];
 
 async fn every_example_applies_and_begins_as_it_says(scene: Scene) -> Result<()> {
