@@ -16,8 +16,16 @@ from typing import Any
 
 FOLDERS = pathlib.Path(__file__).resolve().parent.parent
 PROGRAMS = {"script": "pytorch-gpu", "torchrun": "pytorch-gpu-torchrun"}
-# Prints the time, and kills a process. The image has Python.
-KILL = "import os, sys, time; print(time.time(), flush=True); os.kill(int(sys.argv[1]), 9)"
+# Kills a process, and before it all standbys if the next start is to be cold: their score is 1000. Prints the time. The image has Python.
+KILL = """
+import glob, os, sys, time
+if sys.argv[2] == "cold":
+    for score in glob.glob("/proc/[0-9]*/oom_score_adj"):
+        if open(score).read().strip() == "1000":
+            os.kill(int(score.split("/")[2]), 9)
+print(time.time(), flush=True)
+os.kill(int(sys.argv[1]), 9)
+"""
 PATIENCE_SECONDS = 900
 
 
@@ -33,16 +41,19 @@ class Training:
         return subprocess.run([*self.kubectl, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
     def start(self) -> None:
+        self.remove()  # of an earlier run
         self.run("apply", "--kustomize", str(FOLDERS / self.name))
         label = f"jobset.sigs.k8s.io/jobset-name={self.name}"
-        self.pod = until("the pod", lambda: self.run("get", "pods", "--selector", label, "--output", "jsonpath={.items[0].metadata.name}"))
+        names = ("get", "pods", "--selector", label, "--output", "jsonpath={.items[*].metadata.name}")
+        self.pod = until("the pod", lambda: self.run(*names))
+        self.run("wait", "--for=condition=Ready", f"--timeout={PATIENCE_SECONDS}s", f"pod/{self.pod}")
 
     def remove(self) -> None:
         self.run("delete", "--kustomize", str(FOLDERS / self.name), "--ignore-not-found")
 
     def says(self, attempt: int) -> list[dict[str, Any]]:
         """What rank 0 has printed in this attempt, or a later one."""
-        lines = [line for line in self.run("logs", self.pod).splitlines() if line.startswith("{")]
+        lines = [line for line in self.run("logs", self.pod).splitlines() if line.startswith("{") and line.endswith("}")]
         said = [json.loads(line) for line in lines]
         return [each for each in said if each["rank"] == 0 and each["attempt"] >= attempt]
 
@@ -53,7 +64,8 @@ class Training:
     def restart(self, attempt: int, ahead: bool) -> float:
         """Kills the worker of the attempt before this one. Returns the seconds until the first step."""
         started = [said for said in self.says(attempt - 1) if said.get("event") == "start"]
-        killed_at = float(self.run("exec", self.pod, "--", "python3", "-c", KILL, str(started[-1]["pid"])))
+        start = "warm" if ahead else "cold"
+        killed_at = float(self.run("exec", self.pod, "--", "python3", "-c", KILL, str(started[-1]["pid"]), start))
         step = self.first_step(attempt)
         begun = next(said for said in self.says(attempt) if said.get("event") == "start")
         if begun["ahead"] != ahead or step["attempt"] != attempt:
@@ -65,11 +77,8 @@ def until(what: str, look: Any) -> Any:
     """The first result of `look` that is not empty."""
     end = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < end:
-        try:
-            if found := look():
-                return found
-        except subprocess.CalledProcessError:
-            pass  # the pod is not there yet, or has not started
+        if found := look():
+            return found
         time.sleep(0.5)
     raise SystemExit(f"{what} has not come within {PATIENCE_SECONDS} s")
 
@@ -81,8 +90,8 @@ def measure(training: Training, rounds: int, warm_seconds: float) -> dict[str, l
     until("a checkpoint", lambda: any(said.get("event") == "checkpoint" for said in training.says(0)))
     for attempt in range(1, 2 * rounds + 1):
         ahead = attempt % 2 == 0
-        if ahead:
-            time.sleep(warm_seconds)
+        # A worker that fails again within a minute would get a new pod.
+        time.sleep(warm_seconds)
         took = training.restart(attempt, ahead)
         seconds["standby" if ahead else "cold"].append(round(took, 3))
         print(f"{training.name}: {took:.2f} s {'from a standby' if ahead else 'cold'}", file=sys.stderr)
@@ -93,10 +102,12 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--namespace", default="default")
     parser.add_argument("--rounds", type=int, default=5, help="kills of each kind")
-    parser.add_argument("--warm-seconds", type=float, default=90, help="how long standbys have until they are ready")
+    parser.add_argument("--warm-seconds", type=float, default=90, help="how long the worker runs before each kill")
     parser.add_argument("--kubectl", default="kubectl", help="the command")
-    parser.add_argument("programs", nargs="*", choices=[*PROGRAMS, []], help="default: all")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"{' or '.join(PROGRAMS)} [default: all]")
     args = parser.parse_args(arguments)
+    if unknown := set(args.programs) - set(PROGRAMS):
+        parser.error(f"PROGRAM: {', '.join(sorted(unknown))} is none of {', '.join(PROGRAMS)}")
     results = {}
     for program in args.programs or PROGRAMS:
         training = Training([*args.kubectl.split(), "--namespace", args.namespace], PROGRAMS[program])
