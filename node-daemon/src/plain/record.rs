@@ -167,6 +167,25 @@ mod tests {
         assert_eq!(next.read().unwrap(), BTreeMap::from([("a".into(), records(2))]));
     }
 
+    /// The next version reads what this one has written, and the other way round.
+    #[test]
+    fn the_names_in_the_files_stay() {
+        let text = serde_json::to_string(&records(1)).unwrap();
+        let names = [
+            "container",
+            "attempt",
+            "generation",
+            "next",
+            "next_since_boot",
+            "counter",
+            "epoch",
+        ];
+        assert!(
+            names.iter().all(|name| text.contains(&format!("\"{name}\":"))),
+            "{text}"
+        );
+    }
+
     #[test]
     fn damaged_records_are_left_out_and_nothing_is_written_elsewhere() {
         let dir = tempfile::tempdir().unwrap();

@@ -79,8 +79,8 @@ pub(super) enum Fit {
 /// Why pods do not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shortfall {
-    /// Index of the group.
-    pub(super) group: usize,
+    /// Index of the demand.
+    pub(super) demand: usize,
     /// How many of its pods fit.
     pub(super) fit: u32,
     /// The resource that eligible nodes lack; `None`: no node is eligible.
@@ -126,24 +126,24 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// How well all groups fit together, in addition to the promised pods. Reserves nothing.
-    pub(super) fn fits(&mut self, groups: &[Demand<'a>]) -> Result<Fit, Shortfall> {
-        if self.fits_surely(groups, &[]) {
+    /// How well all demands fit together, in addition to the promised pods. Reserves nothing.
+    pub(super) fn fits(&mut self, demands: &[Demand<'a>]) -> Result<Fit, Shortfall> {
+        if self.fits_surely(demands, &[]) {
             return Ok(Fit::Surely);
         }
         let mut placed = Vec::new();
-        let result = self.place(groups, &mut placed);
+        let result = self.place(demands, &mut placed);
         self.give_back(placed);
         result.map(|()| Fit::Perhaps)
     }
 
     /// Accounts for released pods that are not bound yet. Pods that do not fit may be bound
     /// anywhere too.
-    pub(super) fn promise(&mut self, groups: &[Demand<'a>]) {
-        for group in groups {
+    pub(super) fn promise(&mut self, demands: &[Demand<'a>]) {
+        for demand in demands {
             // `place` keeps the pods that fit even if it fails.
-            let _ = self.place(std::slice::from_ref(group), &mut Vec::new());
-            self.promised.push(*group);
+            let _ = self.place(std::slice::from_ref(demand), &mut Vec::new());
+            self.promised.push(*demand);
         }
     }
 
@@ -159,9 +159,9 @@ impl<'a> Room<'a> {
 
     /// Gives a gang precedence over those of lower priority that are as old or younger, on all
     /// nodes that could take one of its pods.
-    pub(super) fn precede(&mut self, groups: &[Demand<'a>], position: QueuePosition) {
+    pub(super) fn precede(&mut self, demands: &[Demand<'a>], position: QueuePosition) {
         for node in &mut self.nodes {
-            if node.could_take_any(groups) {
+            if node.could_take_any(demands) {
                 let oldest = node.first.entry(position.priority).or_insert(position.created);
                 *oldest = position.created.min(*oldest);
             }
@@ -170,13 +170,13 @@ impl<'a> Room<'a> {
 
     /// True if any of these pods could run on a node where another gang has precedence over this
     /// one.
-    pub(super) fn is_preceded(&self, groups: &[Demand<'a>], position: QueuePosition) -> bool {
+    pub(super) fn is_preceded(&self, demands: &[Demand<'a>], position: QueuePosition) -> bool {
         let above = (Bound::Excluded(position.priority), Bound::Unbounded);
         let mut nodes = self.nodes.iter().filter(|node| {
             let mut first = node.first.range(above);
             first.any(|(_, created)| *created <= position.created)
         });
-        nodes.any(|node| node.could_take_any(groups))
+        nodes.any(|node| node.could_take_any(demands))
     }
 
     /// True if some node could take pods of both.
@@ -186,27 +186,27 @@ impl<'a> Room<'a> {
     }
 
     /// Reserves all nodes that could take one of these pods.
-    pub(super) fn close(&mut self, groups: &[Demand<'a>]) {
+    pub(super) fn close(&mut self, demands: &[Demand<'a>]) {
         for node in self.nodes.iter_mut().filter(|node| !node.closed) {
-            node.closed = node.could_take_any(groups);
+            node.closed = node.could_take_any(demands);
         }
     }
 
     /// True if none of these pods could run on a reserved node.
-    pub(super) fn is_open_to(&self, groups: &[Demand<'a>]) -> bool {
+    pub(super) fn is_open_to(&self, demands: &[Demand<'a>]) -> bool {
         let mut closed = self.nodes.iter().filter(|node| node.closed);
-        !closed.any(|node| node.could_take_any(groups))
+        !closed.any(|node| node.could_take_any(demands))
     }
 
-    /// True if all groups fit in addition to the promised pods and to `beside`, wherever all of
+    /// True if all demands fit in addition to the promised pods and to `beside`, wherever all of
     /// them are placed.
     ///
     /// The number of pods whose room another pod takes on its node is at most the largest ratio of
     /// their requests, rounded up. So the capacity minus this number for all other pods is left,
     /// wherever they are placed.
-    pub(super) fn fits_surely(&self, groups: &[Demand<'a>], beside: &[Demand<'a>]) -> bool {
-        groups.iter().enumerate().all(|(index, group)| {
-            let needs = group.needs;
+    pub(super) fn fits_surely(&self, demands: &[Demand<'a>], beside: &[Demand<'a>]) -> bool {
+        demands.iter().enumerate().all(|(index, demand)| {
+            let needs = demand.needs;
             if needs.exclusive.is_some() || !needs.unknown.is_empty() {
                 return false;
             }
@@ -215,7 +215,7 @@ impl<'a> Room<'a> {
                 .iter()
                 .map(|node| u64::from(node.unbound.holds(&needs.requests)))
                 .sum::<u64>();
-            let others = groups.iter().enumerate().filter(|(other, _)| *other != index);
+            let others = demands.iter().enumerate().filter(|(other, _)| *other != index);
             let others = others.map(|(_, other)| other).chain(&self.promised).chain(beside);
             let lost = others
                 .filter(|other| nodes.iter().any(|node| node.could_take(other.needs)))
@@ -223,24 +223,24 @@ impl<'a> Room<'a> {
                     u64::from(other.count).saturating_mul(other.needs.requests.displaces(&needs.requests))
                 })
                 .fold(0, u64::saturating_add);
-            capacity.saturating_sub(lost) >= u64::from(group.count)
+            capacity.saturating_sub(lost) >= u64::from(demand.count)
         })
     }
 
     /// Places all pods, nodes with the least room first. If that fails, the pods that were placed
     /// stay placed.
-    fn place(&mut self, groups: &[Demand<'a>], placed: &mut Vec<Placed<'a>>) -> Result<(), Shortfall> {
-        for (index, group) in groups.iter().enumerate() {
-            let candidates: Vec<usize> = match &group.needs.exclusive {
-                Some(exclusive) => self.domain(group, exclusive),
-                None => self.candidates(group.needs),
+    fn place(&mut self, demands: &[Demand<'a>], placed: &mut Vec<Placed<'a>>) -> Result<(), Shortfall> {
+        for (index, demand) in demands.iter().enumerate() {
+            let candidates: Vec<usize> = match &demand.needs.exclusive {
+                Some(exclusive) => self.domain(demand, exclusive),
+                None => self.candidates(demand.needs),
             };
-            let fit = self.fill(group, &candidates, placed);
-            if fit < group.count {
+            let fit = self.fill(demand, &candidates, placed);
+            if fit < demand.count {
                 return Err(Shortfall {
-                    group: index,
+                    demand: index,
                     fit,
-                    lacks: self.lacking(group.needs, &candidates),
+                    lacks: self.lacking(demand.needs, &candidates),
                 });
             }
         }
@@ -255,9 +255,9 @@ impl<'a> Room<'a> {
             .collect()
     }
 
-    /// Places as many pods of a group as fit, and returns their number.
-    fn fill(&mut self, group: &Demand<'a>, candidates: &[usize], placed: &mut Vec<Placed<'a>>) -> u32 {
-        let requests = &group.needs.requests;
+    /// Places as many pods of a demand as fit, and returns their number.
+    fn fill(&mut self, demand: &Demand<'a>, candidates: &[usize], placed: &mut Vec<Placed<'a>>) -> u32 {
+        let requests = &demand.needs.requests;
         let holds = |index: &usize| {
             (
                 self.nodes.get(*index).map_or(0, |node| node.free.holds(requests)),
@@ -266,22 +266,22 @@ impl<'a> Room<'a> {
         };
         let mut open: Vec<(u32, usize)> = candidates.iter().map(holds).filter(|(n, _)| *n > 0).collect();
         open.sort_unstable();
-        let mut left = group.count;
+        let mut left = demand.count;
         for (holds, index) in open {
             let count = holds.min(left);
             let Some(node) = self.nodes.get_mut(index).filter(|_| count > 0) else {
                 break;
             };
             node.free.take(requests, i128::from(count));
-            node.jobs.extend(&group.needs.exclusive);
+            node.jobs.extend(&demand.needs.exclusive);
             placed.push(Placed {
                 node: index,
-                needs: group.needs,
+                needs: demand.needs,
                 count,
             });
             left -= count;
         }
-        group.count - left
+        demand.count - left
     }
 
     fn give_back(&mut self, placed: Vec<Placed<'a>>) {
@@ -320,7 +320,7 @@ impl NodeRoom<'_> {
         self.facts.allocatable.holds(&needs.requests) > 0 && is_eligible(needs, self.facts)
     }
     /// True if the empty node could take a pod of any of these.
-    fn could_take_any(&self, groups: &[Demand<'_>]) -> bool {
-        groups.iter().any(|group| self.could_take(group.needs))
+    fn could_take_any(&self, demands: &[Demand<'_>]) -> bool {
+        demands.iter().any(|demand| self.could_take(demand.needs))
     }
 }

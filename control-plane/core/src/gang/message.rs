@@ -89,10 +89,10 @@ pub(super) fn backing_off(timed_out: &str, minimum: usize, all: usize, wait: Sig
 }
 
 /// What is missing, as in "needs 5 pods x 4 cpu, 3 fit: 2 short of cpu".
-pub(super) fn short(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
-    let needs = groups.iter().map(|group| {
-        let what = requests(group.needs);
-        let pods = pods(group.count);
+pub(super) fn short(demands: &[Demand<'_>], shortfall: &Shortfall) -> String {
+    let needs = demands.iter().map(|demand| {
+        let what = requests(demand.needs);
+        let pods = pods(demand.count);
         if what.is_empty() {
             pods
         } else {
@@ -100,11 +100,11 @@ pub(super) fn short(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
         }
     });
     let needs = needs.collect::<Vec<_>>().join(" and ");
-    let of = groups.get(shortfall.group).map_or(0, |group| group.count);
+    let of = demands.get(shortfall.demand).map_or(0, |demand| demand.count);
     let short = of.saturating_sub(shortfall.fit);
     let lacks = shortfall.lacks.as_deref().unwrap_or("nodes that match");
-    let which = match groups.get(shortfall.group) {
-        Some(group) if groups.len() > 1 => format!(" of the {}", group.count),
+    let which = match demands.get(shortfall.demand) {
+        Some(demand) if demands.len() > 1 => format!(" of the {}", demand.count),
         _ => String::new(),
     };
     format!(
@@ -114,15 +114,15 @@ pub(super) fn short(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
 }
 
 /// About a gang that would not fit even if no JobSet ran.
-pub(super) fn never(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
-    format!("{}, even if no JobSet ran", short(groups, shortfall))
+pub(super) fn never(demands: &[Demand<'_>], shortfall: &Shortfall) -> String {
+    format!("{}, even if no JobSet ran", short(demands, shortfall))
 }
 
 /// Why the fit check is not reliable; `None`: it is.
-pub(super) fn not_understood(groups: &[Demand<'_>]) -> Option<String> {
-    let mut unknown: Vec<&str> = groups
+pub(super) fn not_understood(demands: &[Demand<'_>]) -> Option<String> {
+    let mut unknown: Vec<&str> = demands
         .iter()
-        .flat_map(|group| group.needs.unknown.clone())
+        .flat_map(|demand| demand.needs.unknown.clone())
         .collect();
     unknown.sort_unstable();
     unknown.dedup();

@@ -46,36 +46,36 @@ impl<'a> Queue<'a> {
 
     /// True if a gang of higher priority, as old or older and not bound yet, could use the same
     /// nodes.
-    pub(super) fn is_behind(&self, position: QueuePosition, groups: &[Demand<'a>]) -> bool {
-        self.room.is_preceded(groups, position)
+    pub(super) fn is_behind(&self, position: QueuePosition, demands: &[Demand<'a>]) -> bool {
+        self.room.is_preceded(demands, position)
     }
 
     /// Keeps gangs of lower priority that are as old or younger from starting on nodes that this
     /// one could use.
-    pub(super) fn goes_before(&mut self, position: QueuePosition, groups: &[Demand<'a>]) {
-        self.room.precede(groups, position);
+    pub(super) fn goes_before(&mut self, position: QueuePosition, demands: &[Demand<'a>]) {
+        self.room.precede(demands, position);
     }
 
     /// True if a gang may start before the waiting ones.
-    pub(super) fn may_pass(&self, position: QueuePosition, groups: &[Demand<'a>]) -> bool {
-        if self.is_behind(position, groups) {
+    pub(super) fn may_pass(&self, position: QueuePosition, demands: &[Demand<'a>]) -> bool {
+        if self.is_behind(position, demands) {
             return false;
         }
         let leaves_enough = |later: &Room<'a>| {
             let mut passed = self
                 .first
                 .iter()
-                .filter(|first| later.shares_nodes(first, groups));
-            passed.all(|first| later.fits_surely(first, groups))
+                .filter(|first| later.shares_nodes(first, demands));
+            passed.all(|first| later.fits_surely(first, demands))
         };
-        self.room.is_open_to(groups) || self.later.as_ref().is_some_and(leaves_enough)
+        self.room.is_open_to(demands) || self.later.as_ref().is_some_and(leaves_enough)
     }
 
     /// The gang starts.
-    pub(super) fn starts(&mut self, groups: &[Demand<'a>]) {
-        self.room.promise(groups);
+    pub(super) fn starts(&mut self, demands: &[Demand<'a>]) {
+        self.room.promise(demands);
         if let Some(later) = &mut self.later {
-            later.promise(groups);
+            later.promise(demands);
         }
     }
 
@@ -84,13 +84,13 @@ impl<'a> Queue<'a> {
     pub(super) fn waits<'h>(
         &mut self,
         position: QueuePosition,
-        groups: Vec<Demand<'a>>,
+        demands: Vec<Demand<'a>>,
         behind: impl Iterator<Item = &'h Held<'a>>,
     ) where
         'a: 'h,
     {
-        self.room.close(&groups);
-        self.room.precede(&groups, position);
+        self.room.close(&demands);
+        self.room.precede(&demands, position);
         if self.later.is_none() {
             let mut later = self.empty.clone();
             for held in behind {
@@ -104,9 +104,9 @@ impl<'a> Queue<'a> {
         if !self
             .first
             .iter()
-            .any(|first| self.room.shares_nodes(first, &groups))
+            .any(|first| self.room.shares_nodes(first, &demands))
         {
-            self.first.push(groups);
+            self.first.push(demands);
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Children<'a> {
 impl<'a> Children<'a> {
     pub(crate) fn sort(jobset: &JobSet, jobs: &'a [Arc<Job>], features: Features) -> Self {
         let uid = jobset.metadata.uid.as_deref().unwrap_or_default();
-        let restarts = jobset.restart_attempt();
+        let restart_attempt = jobset.restart_attempt();
         let mut children = Self::default();
         for job in jobs {
             let job: &Job = job;
@@ -51,7 +51,7 @@ impl<'a> Children<'a> {
             else {
                 continue;
             };
-            if attempt < restarts || features.restart_job && is_behind(jobset, job) {
+            if attempt < restart_attempt || features.restart_job && is_behind(jobset, job) {
                 children.previous.push(job);
             } else if has_condition(job, "Failed") {
                 children.failed.push(job);

@@ -68,7 +68,7 @@ impl Rest {
         let restarts = status["inPlaceRestart"]["restarts"].as_u64().unwrap_or_default();
         ensure!(
             restarts == rest.generation,
-            "the counter is not the generation: {status}"
+            "the count of restarts is not the generation: {status}"
         );
         ensure!(restarts <= max_restarts, "more than {max_restarts}: {status}");
         let recreations = status["restarts"].as_u64().unwrap_or_default();

@@ -58,8 +58,8 @@ impl<'a> Entry<'a> {
     /// start a replacement pod starts by itself.
     fn wanted_group(&self) -> Option<PodGroupRef> {
         let name = self.gang.pod_group.clone()?;
-        let below = || self.minimum_pods();
-        let left = below().filter(|expected| !expected.done).count();
+        let minimum_pods = || self.minimum_pods();
+        let left = minimum_pods().filter(|expected| !expected.done).count();
         let left = u32::try_from(left).unwrap_or(u32::MAX);
         let (policy, exact) = if self.progress.was(GangPhase::Scheduled) {
             let in_group = |expected: &&ExpectedPod<'_>| {
@@ -67,7 +67,7 @@ impl<'a> Entry<'a> {
             };
             let mut in_group = self.expected_pods.iter().filter(in_group);
             let is_short =
-                below().any(|expected| expected.done) && in_group.any(|expected| !expected.is_bound());
+                minimum_pods().any(|expected| expected.done) && in_group.any(|expected| !expected.is_bound());
             (GroupPolicy::Basic, is_short)
         } else {
             let waits = self.progress.was(GangPhase::Waiting) && *self.progress.phase() == GangPhase::Waiting;

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_a_large_job_takes_the_places_of_many_and_the_job_is_not_kept_parsed() {
+    fn a_pod_of_a_large_job_takes_the_permits_of_many_and_the_job_is_not_kept_parsed() {
         let (usual, large) = (source(3), source(Extent::MOST.objects));
         assert_eq!((usual.permits, usual.read.is_some()), (1, true));
         assert_eq!((large.permits, large.read.is_some()), (26, false));
