@@ -32,6 +32,7 @@ ELSEWHERE = [
     (r"kubectl -n \S+ rollout status ", "waits for a kubelet", "integration/tests/support/product.rs::install"),
     (r"kubectl lockstep demo", "takes a node", f"{DEMO}::the_plugin_shows_a_restart_and_removes_what_it_made"),
     (r"git clone \. |\(cd /tmp/elsewhere|sha256sum ", "takes two release builds", f"{IMAGES}::the_same_binaries_give_the_same_archives"),
+    (r"python3 examples/pytorch-gpu/measure\.py ", "takes a GPU", "make examples"),
     (r"kubectl apply -f examples/ray/", "takes Ray's definitions", "make ray-test"),
 ]
 # Targets of make that `make test` does not make, and what covers what they do.
@@ -236,7 +237,7 @@ class Scene:
             (r" &$", ""),
             (r"jobset-(mutating|validating)-webhook-configuration", r"jobset-\1-webhook-configuration-of-the-docs"),
             (r"-n (jobset-system|TEAM\b)", f"-n {self.namespace}-upstream"),
-            (r"\bwebhooks\.yaml", f"{self.folder}/webhooks.yaml"),
+            (r"\bwebhooks\.yaml", "/tmp/webhooks.yaml"),
             (r"--namespace argocd\b", f"--namespace {self.namespace}-argocd"),
             (r"lockstep-system", self.system),
             (r"NAMESPACE/NAME", f"{self.namespace}/js"),
