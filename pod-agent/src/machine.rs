@@ -56,8 +56,8 @@ const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Machine {
     status: Status,
-    /// The newest order that was obeyed.
-    order: Target,
+    /// The newest target that was obeyed.
+    target: Target,
     /// True once the worker was started.
     ran: bool,
     /// The time that Kubernetes gives this container to end; none: unknown, and the agent waits
@@ -67,7 +67,7 @@ pub struct Machine {
     asked_to_exit_by: Option<i32>,
     /// When a worker that still runs is supervised again.
     supervise_again_at: Option<Duration>,
-    /// The newest order since that signal.
+    /// The newest target since that signal.
     deferred: Option<Target>,
     /// End of the grace after SIGTERM.
     kill_at: Option<Duration>,
@@ -98,7 +98,7 @@ impl Machine {
                 starts: None,
                 standbys: None,
             },
-            order: Target::default(),
+            target: Target::default(),
             ran: false,
             termination_grace: None,
             asked_to_exit_by: None,
@@ -150,7 +150,7 @@ impl Machine {
         match self.status.phase {
             // A worker that is asked to exit has other things to do.
             Phase::Starting | Phase::Running if self.asked_to_exit_by.is_none() => {
-                self.order.heartbeat_timeout
+                self.target.heartbeat_timeout
             }
             _ => Duration::ZERO,
         }
@@ -159,7 +159,7 @@ impl Machine {
     /// How long the worker may take until its first heartbeat; zero: no limit.
     #[must_use]
     pub fn ready_timeout(&self) -> Duration {
-        self.order.ready_timeout
+        self.target.ready_timeout
     }
 
     /// True while it matters that no process remains.
@@ -220,13 +220,13 @@ impl Machine {
         }
         self.status.counted_restarts = self.status.counted_restarts.max(target.counted_restarts);
         let newer = target.generation > self.status.generation;
-        self.order = target;
+        self.target = target;
         match self.status.phase {
             Phase::Fresh if self.may_start() => {
-                self.status.generation = self.order.generation;
+                self.status.generation = self.target.generation;
                 self.start(now, todo);
             }
-            Phase::Fresh if self.order.release => {
+            Phase::Fresh if self.target.release => {
                 // Released for others: this incarnation came too late for it and joins the next
                 // generation.
             }
@@ -234,18 +234,18 @@ impl Machine {
             Phase::Fresh | Phase::Done => {}
             Phase::Starting | Phase::Running if newer => self.stop(now, todo),
             Phase::Starting | Phase::Running => {}
-            Phase::Stopping => self.status.generation = self.order.generation,
+            Phase::Stopping => self.status.generation = self.target.generation,
             Phase::Parked if newer || self.may_start() => self.park(now, todo),
             Phase::Parked => {}
             Phase::Exited(_) if newer && self.killing.is_some() => {
-                self.status.generation = self.order.generation;
+                self.status.generation = self.target.generation;
                 self.status.phase = Phase::Stopping;
                 if !self.is_stuck() {
                     self.status.detail.clear();
                 }
             }
             Phase::Exited(_) if newer => self.park(now, todo),
-            Phase::Exited(_) if self.order.release && mutant!(ReleaseTwice) => self.start(now, todo),
+            Phase::Exited(_) if self.target.release && mutant!(ReleaseTwice) => self.start(now, todo),
             Phase::Exited(_) => {}
         }
     }
@@ -254,7 +254,7 @@ impl Machine {
         self.standby.confirmed();
         if self.status.phase == Phase::Starting {
             self.status.phase = Phase::Running;
-            if !self.order.heartbeat_timeout.is_zero() {
+            if !self.target.heartbeat_timeout.is_zero() {
                 self.status.heartbeat = Heartbeat::Awaited;
             }
             if self.asked_to_exit_by.is_none() {
@@ -297,7 +297,7 @@ impl Machine {
             }));
         }
         if self.kill_at.is_some_and(|at| at <= now.mono) {
-            let grace = self.order.grace.as_millis();
+            let grace = self.target.grace.as_millis();
             todo.push(Action::Say(format!(
                 "worker still running {grace} ms after SIGTERM: sending SIGKILL"
             )));
@@ -311,24 +311,24 @@ impl Machine {
     /// Begins to stop a running worker for the order's generation.
     fn stop(&mut self, now: Moment, todo: &mut Vec<Action>) {
         self.status.phase = Phase::Stopping;
-        self.status.generation = self.order.generation;
+        self.status.generation = self.target.generation;
         self.status.detail.clear();
         if mutant!(StopEndsStandby) {
             self.standby.abandon(todo);
         }
-        if self.order.grace.is_zero() {
+        if self.target.grace.is_zero() {
             self.begin_kill(now, todo);
         } else {
-            self.kill_at = Some(now.mono + self.order.grace);
+            self.kill_at = Some(now.mono + self.target.grace);
             todo.push(Action::Terminate);
         }
     }
 
     /// No process remains: waits at the order's generation, or starts if it is released already.
     fn park(&mut self, now: Moment, todo: &mut Vec<Action>) {
-        let newly = self.status.phase != Phase::Parked || self.status.generation != self.order.generation;
+        let newly = self.status.phase != Phase::Parked || self.status.generation != self.target.generation;
         self.status.phase = Phase::Parked;
-        self.status.generation = self.order.generation;
+        self.status.generation = self.target.generation;
         self.status.detail.clear();
         self.kill_at = None;
         if self.may_start() {
@@ -340,7 +340,7 @@ impl Machine {
 
     /// True if the newest order is a release that counts for this incarnation.
     fn may_start(&self) -> bool {
-        self.order.release && (self.ran || self.order.start_fresh || mutant!(StartUnnamed))
+        self.target.release && (self.ran || self.target.start_fresh || mutant!(StartUnnamed))
     }
 
     fn start(&mut self, now: Moment, todo: &mut Vec<Action>) {

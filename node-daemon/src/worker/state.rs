@@ -82,21 +82,21 @@ impl Table {
         let mut effects = Effects::default();
         match input {
             Input::Synchronized { pods, containers } => {
-                self.synchronized(pods, containers, now, &mut effects)
+                self.on_synchronized(pods, containers, now, &mut effects)
             }
             Input::Listed {
                 mark,
                 pods,
                 containers,
-            } => self.listed(mark, pods, containers, now, &mut effects),
-            Input::WithoutAgents(containers) => self.found_without_agents(containers),
+            } => self.on_listed(mark, pods, containers, now, &mut effects),
+            Input::WithoutAgents(containers) => self.on_found_without_agents(containers),
             Input::PodStarted(sandbox, pod) => self.add_pod(sandbox, pod, PodSource::Event, &mut effects),
             Input::PodRemoved(sandbox, uid) => self.remove_sandbox(&sandbox, &uid, &mut effects),
             Input::Created { pod, id, name } => {
-                self.worker(&id, &pod, &name);
+                self.worker_or_insert(&id, &pod, &name);
                 self.prune(&pod, &name, &mut effects);
             }
-            Input::Removed(id) => self.removed(&id, now, &mut effects),
+            Input::Removed(id) => self.on_removed(&id, now, &mut effects),
             Input::Exited(id, ended) => self.lose(&id, ended, "", &mut effects),
             Input::Registered {
                 pod,
@@ -104,14 +104,14 @@ impl Table {
                 name,
                 link,
                 pid,
-            } => self.registered(&pod, &id, &name, link, pid, &mut effects),
-            Input::State(id, link, state) => self.state(&id, link, state, &mut effects),
-            Input::LinkDown(id, link) => self.link_down(&id, link, now, &mut effects),
-            Input::StopOver(id) => self.stop_over(&id, &mut effects),
-            Input::Welcomed(epoch) => self.welcomed(epoch),
+            } => self.on_registered(&pod, &id, &name, link, pid, &mut effects),
+            Input::State(id, link, state) => self.on_state(&id, link, state, &mut effects),
+            Input::LinkDown(id, link) => self.on_link_down(&id, link, now, &mut effects),
+            Input::StopOver(id) => self.on_stop_over(&id, &mut effects),
+            Input::Welcomed(epoch) => self.on_welcomed(epoch),
             Input::Desired(groups) => {
                 for desired in groups {
-                    self.desired(desired, &mut effects);
+                    self.on_desired(desired, &mut effects);
                 }
             }
             Input::Forget(group, epoch) => {
@@ -123,13 +123,13 @@ impl Table {
         effects
     }
 
-    fn worker(&mut self, id: &ContainerId, pod: &PodUid, name: &str) -> &mut Worker {
+    fn worker_or_insert(&mut self, id: &ContainerId, pod: &PodUid, name: &str) -> &mut Worker {
         self.workers
             .entry(id.clone())
             .or_insert_with(|| Worker::new(pod.clone(), name.to_owned()))
     }
 
-    fn removed(&mut self, id: &ContainerId, now: UnixNanos, effects: &mut Effects) {
+    fn on_removed(&mut self, id: &ContainerId, now: UnixNanos, effects: &mut Effects) {
         let Some(worker) = self.workers.get(id) else {
             return;
         };
@@ -167,7 +167,7 @@ impl Table {
         let mut ended: Vec<(UnixNanos, ContainerId)> = self
             .workers
             .iter()
-            .filter(|(_, worker)| worker.pod == *pod && worker.name == name && worker.ended())
+            .filter(|(_, worker)| worker.pod == *pod && worker.name == name && worker.has_ended())
             .map(|(id, worker)| {
                 let at = worker.lost.map_or(worker.down_since, |lost| lost.ended.at);
                 (at, id.clone())
@@ -191,7 +191,7 @@ impl Table {
         effects.dropped.push(id);
     }
 
-    fn registered(
+    fn on_registered(
         &mut self,
         pod: &PodUid,
         id: &ContainerId,
@@ -204,7 +204,7 @@ impl Table {
             return;
         }
         let tick = self.tick;
-        let worker = self.worker(id, pod, name);
+        let worker = self.worker_or_insert(id, pod, name);
         worker.seen.get_or_insert(tick);
         worker.without_agent = false;
         worker.link = Some(Link {
@@ -216,12 +216,12 @@ impl Table {
         self.retarget(id, effects);
     }
 
-    fn welcomed(&mut self, epoch: Epoch) {
+    fn on_welcomed(&mut self, epoch: Epoch) {
         mutant!(ForgetFormerLeaders => return);
         self.welcomed_epoch = self.welcomed_epoch.max(epoch);
     }
 
-    fn state(&mut self, id: &ContainerId, link: LinkId, state: AgentState, effects: &mut Effects) {
+    fn on_state(&mut self, id: &ContainerId, link: LinkId, state: AgentState, effects: &mut Effects) {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
         };
@@ -261,7 +261,7 @@ impl Table {
         self.refresh(id, effects);
     }
 
-    fn link_down(&mut self, id: &ContainerId, link: LinkId, now: UnixNanos, effects: &mut Effects) {
+    fn on_link_down(&mut self, id: &ContainerId, link: LinkId, now: UnixNanos, effects: &mut Effects) {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
         };

@@ -39,7 +39,7 @@ impl Machine {
         }
         let generation = self.status.generation;
         self.status.phase = Phase::Exited(exit);
-        let mut terminal_codes = self.order.terminal_codes.iter();
+        let mut terminal_codes = self.target.terminal_codes.iter();
         if terminal_codes.any(|codes| codes.matches(exit.code())) {
             let what = "the Job's podFailurePolicy names this code: the container exits with it";
             todo.push(Action::Say(format!("{detail} (generation {generation}); {what}")));

@@ -21,7 +21,7 @@ impl Machine {
             ),
             Heartbeat::Overdue => format!(
                 "no first heartbeat within {:?} (generation {generation}); waiting for the group to restart",
-                self.order.ready_timeout
+                self.target.ready_timeout
             ),
             Heartbeat::Well if before.is_late() => "the heartbeat is back".to_owned(),
             Heartbeat::Well | Heartbeat::Awaited => return,

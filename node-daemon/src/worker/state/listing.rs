@@ -8,7 +8,7 @@ use super::pods::PodSource;
 use super::{Table, Worker};
 
 impl Table {
-    pub(super) fn synchronized(
+    pub(super) fn on_synchronized(
         &mut self,
         pods: Vec<(SandboxId, Pod)>,
         containers: Vec<LiveContainer>,
@@ -47,7 +47,7 @@ impl Table {
             without_agent,
         } in containers
         {
-            let worker = self.worker(&id, &pod, &name);
+            let worker = self.worker_or_insert(&id, &pod, &name);
             worker.seen.get_or_insert(mark);
             worker.without_agent = without_agent && worker.link.is_none() && worker.last.is_none();
             present.insert(id);
@@ -57,7 +57,7 @@ impl Table {
     }
 
     /// Marks containers without their agent. The listing that they are in follows.
-    pub(super) fn found_without_agents(&mut self, containers: Vec<LiveContainer>) {
+    pub(super) fn on_found_without_agents(&mut self, containers: Vec<LiveContainer>) {
         for LiveContainer {
             pod,
             id,
@@ -68,12 +68,12 @@ impl Table {
             if self.is_of_another(&id, &pod) {
                 continue;
             }
-            let worker = self.worker(&id, &pod, &name);
+            let worker = self.worker_or_insert(&id, &pod, &name);
             worker.without_agent |= without_agent && worker.link.is_none() && worker.last.is_none();
         }
     }
 
-    pub(super) fn listed(
+    pub(super) fn on_listed(
         &mut self,
         mark: u64,
         pods: Vec<(SandboxId, Pod)>,
@@ -115,7 +115,7 @@ impl Table {
                 present.insert(listed.id);
                 continue;
             }
-            let worker = self.worker(&listed.id, &listed.pod, &listed.name);
+            let worker = self.worker_or_insert(&listed.id, &listed.pod, &listed.name);
             worker.seen.get_or_insert(tick);
             if let Some(ended) = listed.ended {
                 self.lose(&listed.id, ended, "", effects);

@@ -9,7 +9,7 @@ use super::Table;
 const MAX_GROUPS: usize = 10_000;
 
 impl Table {
-    pub(super) fn desired(&mut self, desired: Desired, effects: &mut Effects) {
+    pub(super) fn on_desired(&mut self, desired: Desired, effects: &mut Effects) {
         let group = desired.group.clone();
         let members: Vec<ContainerId> = self
             .workers

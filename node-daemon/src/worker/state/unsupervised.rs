@@ -43,7 +43,7 @@ impl Table {
     }
 
     /// The stop of this container is over: its end was seen before this, or it is stopped again.
-    pub(super) fn stop_over(&mut self, id: &ContainerId, effects: &mut Effects) {
+    pub(super) fn on_stop_over(&mut self, id: &ContainerId, effects: &mut Effects) {
         self.not_stopped(id);
         self.stop_without_agents(effects);
     }

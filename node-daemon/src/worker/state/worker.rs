@@ -65,7 +65,7 @@ impl Worker {
             .is_some_and(|state| matches!(state.phase, AgentPhase::Done(_)))
     }
 
-    pub(super) fn ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.lost.is_some() || (self.is_done() && self.link.is_none())
     }
 
