@@ -99,7 +99,7 @@ impl Procs {
     ///
     /// A single pass: a process that appears now is a handler's clean-up.
     pub(crate) fn terminate(&mut self) {
-        let seen = self.look();
+        let seen = self.scan();
         let tree = members(&seen, self.root);
         if tree.is_empty() && !self.strangers {
             self.everything(libc::SIGTERM);
@@ -125,7 +125,7 @@ impl Procs {
     pub(crate) fn only_strangers(&mut self) -> bool {
         (self.strangers || !self.spared.is_empty())
             && (0..2).all(|_| {
-                let seen = self.look();
+                let seen = self.scan();
                 self.strangers && members(&seen, self.root).is_empty()
             })
     }
@@ -141,7 +141,7 @@ impl Procs {
         }
         if self.resets && !self.reset {
             self.reset = true;
-            let seen = self.look();
+            let seen = self.scan();
             let pids: Vec<i32> = members(&seen, self.root).iter().map(|stat| stat.pid).collect();
             sockets::reset_at_end(&self.proc, &pids, |_| true);
         }
@@ -210,7 +210,7 @@ impl Procs {
         })
     }
 
-    fn look(&mut self) -> Scan {
+    fn scan(&mut self) -> Scan {
         let stats = scan(&self.proc, |_| {});
         self.judge(stats)
     }

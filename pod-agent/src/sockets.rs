@@ -50,14 +50,14 @@ pub(crate) fn reset_at_end(proc: &Path, pids: &[i32], doomed: impl Fn(i32) -> bo
             break;
         }
         // The process is another user's, has ended or may not be inspected: it is skipped.
-        let _ = found.look(proc, *pid, doomed(*pid), &mut left, end);
+        let _ = found.search_process(proc, *pid, doomed(*pid), &mut left, end);
     }
     let _ = found.reset(end);
 }
 
 impl WorkerSockets {
     /// Finds the TCP sockets that a process has open.
-    fn look(
+    fn search_process(
         &mut self,
         proc: &Path,
         pid: i32,

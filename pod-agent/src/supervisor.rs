@@ -182,7 +182,7 @@ impl Supervisor {
 
     /// Ends standbys if memory is short, and passes on what there is to say of them.
     fn look_at_standbys(&mut self) {
-        self.standbys.look(self.now());
+        self.standbys.tend(self.now());
         let running = self.machine.serves_calls();
         let heartbeat = self.machine.status().heartbeat;
         let beats = !matches!(heartbeat, Heartbeat::Awaited | Heartbeat::Overdue);

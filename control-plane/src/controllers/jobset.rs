@@ -111,7 +111,7 @@ impl Reconcile for Reconciler {
             return Ok(Action::requeue(LATER));
         };
         let work = self.queue.begin(key.clone());
-        let looked = self.look(key).await;
+        let looked = self.reconcile_once(key).await;
         drop(work);
         Ok(looked?.map_or_else(Action::await_change, |after| {
             self.queue.again(key, after);
@@ -152,7 +152,7 @@ impl Reconcile for Reconciler {
 
 impl Reconciler {
     /// Reconciles a JobSet once. Returns how soon to reconcile it again.
-    async fn look(&self, key: &ObjectRef<JobSet>) -> Result<Option<Duration>, ReconcileError> {
+    async fn reconcile_once(&self, key: &ObjectRef<JobSet>) -> Result<Option<Duration>, ReconcileError> {
         let started = std::time::Instant::now();
         if let Some(left) = self.failures.rests(key) {
             return Ok(Some(left));

@@ -141,14 +141,18 @@ impl Placement {
     async fn leader(&self, namespace: &str, search: &LeaderSearch<'_>) -> Result<Member, PlacementError> {
         let mut candidates = self.seen(namespace, search);
         if candidates.is_empty() {
-            let look = timeout(LOOK_WITHIN, self.look(namespace, search)).await;
-            candidates = look.map_err(|_| PlacementError::Late)??;
+            let found = timeout(LOOK_WITHIN, self.find_members(namespace, search)).await;
+            candidates = found.map_err(|_| PlacementError::Late)??;
         }
         Ok(search.choose(&candidates)?.clone())
     }
 
     /// Waits for a turn, checks the watch again, then asks the API server.
-    async fn look(&self, namespace: &str, search: &LeaderSearch<'_>) -> Result<Vec<Member>, kube::Error> {
+    async fn find_members(
+        &self,
+        namespace: &str,
+        search: &LeaderSearch<'_>,
+    ) -> Result<Vec<Member>, kube::Error> {
         let _turn = self.turns.take(namespace, 1).await;
         let candidates = self.seen(namespace, search);
         if candidates.is_empty() {

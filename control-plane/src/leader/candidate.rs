@@ -73,7 +73,7 @@ impl Candidate {
     /// [`LeaseError::WentBack`].
     pub(super) async fn until_free(&mut self) -> Result<(), LeaseError> {
         loop {
-            let next = match self.look().await? {
+            let next = match self.read_lease().await? {
                 Some((LeaseState::Free, _)) => return Ok(()),
                 Some((LeaseState::Over, Some(lease))) if self.freed(&lease).await => return Ok(()),
                 Some((LeaseState::Held(until), _)) => until.min(Instant::now() + LOOK),
@@ -93,7 +93,7 @@ impl Candidate {
         while began.elapsed() < self.election.duration {
             tokio::time::sleep(LOOK).await;
             // Without a Lease the manager has nothing to acquire.
-            if let Some((LeaseState::Held(_), _) | (_, None)) = self.look().await? {
+            if let Some((LeaseState::Held(_), _) | (_, None)) = self.read_lease().await? {
                 break;
             }
         }
@@ -101,7 +101,7 @@ impl Candidate {
     }
 
     /// Reads the lease and judges it. Returns `None` if it cannot be read.
-    async fn look(&mut self) -> Result<Option<(LeaseState, Option<Lease>)>, LeaseError> {
+    async fn read_lease(&mut self) -> Result<Option<(LeaseState, Option<Lease>)>, LeaseError> {
         // A late answer only makes the lease look younger.
         let look = self.leases.get_opt(&self.election.lease);
         match tokio::time::timeout(self.election.duration, look).await {

@@ -91,7 +91,7 @@ impl LeaderAddress {
     /// Host and port of the leader's hub, if another replica leads and the address is known.
     #[must_use]
     pub fn get(&self) -> Option<SocketAddr> {
-        match self.look(|known| known.hub)? {
+        match self.with_leader(|known| known.hub)? {
             Hub::Address(address) => Some(address).filter(|address| Some(*address) != self.own.hub),
             Hub::NotWrittenYet | Hub::NotPublished => None,
         }
@@ -128,10 +128,10 @@ impl LeaderAddress {
                 .map_or(holder, |(name, _)| name)
                 .to_owned()
         };
-        self.look(|known| name(&known.holder))
+        self.with_leader(|known| name(&known.holder))
     }
 
-    fn look<T>(&self, at: impl FnOnce(&KnownLeader) -> T) -> Option<T> {
+    fn with_leader<T>(&self, at: impl FnOnce(&KnownLeader) -> T) -> Option<T> {
         let known = self.known.borrow();
         known
             .as_ref()

@@ -205,7 +205,7 @@ fn the_leftovers_of_a_debugger_are_not_waited_for() {
     fake.run(MOVED, LEFT, "/pod7/worker");
     let mut procs = fake.procs();
     assert!(!procs.only_strangers(), "no look has found one yet");
-    let seen = procs.look();
+    let seen = procs.scan();
     assert_eq!(pids(&members(&seen, AGENT)), [WORKER, CHILD]);
     assert_eq!(
         groups(&seen.stats, &members(&seen, AGENT), AGENT),
@@ -214,13 +214,13 @@ fn the_leftovers_of_a_debugger_are_not_waited_for() {
     assert!(!procs.only_strangers());
     fake.end(WORKER);
     // Its parent has gone: it is the worker's, by its cgroup.
-    assert_eq!(pids(&members(&procs.look(), AGENT)), [CHILD]);
+    assert_eq!(pids(&members(&procs.scan(), AGENT)), [CHILD]);
     assert!(!procs.only_strangers());
     fake.end(CHILD);
     assert!(procs.only_strangers());
     fake.end(LEFT);
     // Its child's parent has gone, and by its cgroup it is the worker's now.
-    assert_eq!(pids(&members(&procs.look(), AGENT)), [MOVED]);
+    assert_eq!(pids(&members(&procs.scan(), AGENT)), [MOVED]);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn without_a_readable_cgroup_no_process_is_a_stranger() {
     .expect("it was there");
     fake.run(WORKER, AGENT, "/pod7/worker");
     fake.run(LEFT, AGENT, "/pod7/debugger");
-    assert_eq!(pids(&members(&fake.procs().look(), AGENT)), [WORKER, LEFT]);
+    assert_eq!(pids(&members(&fake.procs().scan(), AGENT)), [WORKER, LEFT]);
 }
 
 proptest! {

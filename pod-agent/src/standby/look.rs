@@ -10,7 +10,7 @@ use super::{LOOK, Standbys};
 impl Standbys {
     /// Ends the waiting standbys if the container's memory is short, an import does not end, or the
     /// program does not park in time.
-    pub(crate) fn look(&mut self, now: Duration) {
+    pub(crate) fn tend(&mut self, now: Duration) {
         if self.look_at.is_none_or(|at| at > now) {
             return;
         }
@@ -24,7 +24,7 @@ impl Standbys {
         }
         self.look_at_parking(now);
         if let Some(ranks) = &mut self.ranks {
-            ranks.look(&self.memory, now);
+            ranks.tend(&self.memory, now);
         }
         let Some(process) = self.waiting() else { return };
         let size = Usage::of(process.pid).memory_kib;

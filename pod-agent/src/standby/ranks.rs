@@ -252,7 +252,7 @@ impl Ranks {
 
     /// Ends waiting standbys if the container's memory is short or an import does not end, and
     /// passes on new imports.
-    pub(super) fn look(&mut self, memory: &Memory, now: Duration) {
+    pub(super) fn tend(&mut self, memory: &Memory, now: Duration) {
         self.renew_lists();
         for waiting in &mut self.waiting {
             waiting.process.look_at_import(now);

@@ -52,7 +52,7 @@ impl Bench {
 
     fn looks(&mut self) {
         self.now += LOOK;
-        self.standbys.look(self.now);
+        self.standbys.tend(self.now);
     }
 
     /// Leaves the container this much memory.

@@ -73,7 +73,7 @@ pub(super) struct Watchdog {
 impl Watchdog {
     /// What the group waits for, and when to check again. `unseen` are the workers that were
     /// released and not seen since.
-    pub(super) fn look(
+    pub(super) fn check(
         &mut self,
         observed: &Observed,
         view: &View<'_>,

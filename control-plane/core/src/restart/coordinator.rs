@@ -216,13 +216,13 @@ impl Coordinator {
         self.begin_with_pod_mates(&mut step);
         self.note_released(observed, &view);
         self.note_started(&mut step);
-        let look_again = self.find_blockage(&mut step);
+        let check_at = self.find_blockage(&mut step);
         Output {
             desired: self.desired(observed, &view),
             status: self.status(&observed.durable),
             replace: self.may_replace(&view, now),
             condemned: self.condemned(&view),
-            wake_at: self.wake_at(now).into_iter().chain(look_again).min(),
+            wake_at: self.wake_at(now).into_iter().chain(check_at).min(),
             step_delay: self.step_delay(&view),
             ..step.out
         }

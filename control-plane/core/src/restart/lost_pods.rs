@@ -125,7 +125,7 @@ struct Loss {
 
 impl LostPods {
     /// Checks all places of the group with work left. A second check of the same changes nothing.
-    pub fn look(
+    pub fn find_vacant(
         &mut self,
         places: &BTreeMap<PodPlace, Occupancy>,
         generation: Generation,

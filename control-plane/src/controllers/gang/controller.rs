@@ -107,7 +107,7 @@ async fn follow(
         }
         let began = Instant::now();
         let look_again = pace::offload_if_slow(took, || {
-            changed.iter().for_each(|key| view.look(key));
+            changed.iter().for_each(|key| view.refresh(key));
             view.look_again()
         });
         for (regarding, event) in view.events.drain(..) {

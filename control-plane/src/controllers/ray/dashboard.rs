@@ -113,7 +113,7 @@ struct Info {
 impl Dashboards {
     /// The state of a job, from the dashboard at `address`.
     pub(super) async fn ask(&self, address: DashboardAddress<'_>, id: &str) -> Ray {
-        let looked = tokio::time::timeout(TIME_OUT, self.look(address, id)).await;
+        let looked = tokio::time::timeout(TIME_OUT, self.read_job(address, id)).await;
         match looked.unwrap_or(Err(DashboardError::Late)) {
             Ok(ray) => ray,
             Err(error) => {
@@ -126,7 +126,7 @@ impl Dashboards {
         }
     }
 
-    async fn look(&self, address: DashboardAddress<'_>, id: &str) -> Result<Ray, DashboardError> {
+    async fn read_job(&self, address: DashboardAddress<'_>, id: &str) -> Result<Ray, DashboardError> {
         let job = match self.get(address, &format!("/api/jobs/{id}")).await? {
             Some(text) => Some(read(&text)?),
             None => None,

@@ -142,7 +142,7 @@ impl Manager {
             tokio::select! {
                 () = self.shutdown.cancelled() => break,
                 key = changes.next() => match key {
-                    Some(key) => self.look(key),
+                    Some(key) => self.refresh(key),
                     None => break,
                 },
                 Some(ended) = self.tasks.join_next() => match ended {
@@ -155,7 +155,7 @@ impl Manager {
                 }
                 _ = no_room.tick() => {
                     for (namespace, name) in self.without_room.clone() {
-                        self.look(ObjectRef::new(&name).within(&namespace));
+                        self.refresh(ObjectRef::new(&name).within(&namespace));
                     }
                 }
             }
@@ -164,7 +164,7 @@ impl Manager {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    fn look(&mut self, key: ObjectRef<JobSet>) {
+    fn refresh(&mut self, key: ObjectRef<JobSet>) {
         let jobset = group_of(&self.context.stores, &self.context.agents, &key);
         let jobset = self.with_room(&key, jobset);
         match (jobset, self.groups.get(&key)) {
@@ -268,7 +268,7 @@ impl Manager {
     fn ended(&mut self, key: ObjectRef<JobSet>, serial: u64) {
         if self.groups.get(&key).is_some_and(|group| group.serial == serial) {
             self.end(&key);
-            self.look(key);
+            self.refresh(key);
         }
     }
 

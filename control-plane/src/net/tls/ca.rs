@@ -70,19 +70,20 @@ impl Ca {
     /// True if the certificate is valid PEM and belongs to this key.
     pub(crate) fn is_whole(&self) -> bool {
         let key = KeyPair::from_pem(&self.key).map(|key| key.subject_public_key_info());
-        let certified = look(&self.cert, |cert| cert.public_key().raw.to_vec());
+        let certified = with_certificate(&self.cert, |cert| cert.public_key().raw.to_vec());
         key.is_ok_and(|key| certified == Some(key))
     }
 
     /// True if the certificate is valid from `at` or earlier.
     pub(crate) fn has_begun(&self, at: Timestamp) -> bool {
-        look(&self.cert, |cert| cert.validity().not_before.timestamp())
+        with_certificate(&self.cert, |cert| cert.validity().not_before.timestamp())
             .is_some_and(|from| from <= at.as_second())
     }
 
     /// True if the certificate does not expire before `at`.
     pub(crate) fn lasts_until(&self, at: Timestamp) -> bool {
-        look(&self.cert, |cert| cert.validity().not_after.timestamp()).is_some_and(|to| at.as_second() < to)
+        with_certificate(&self.cert, |cert| cert.validity().not_after.timestamp())
+            .is_some_and(|to| at.as_second() < to)
     }
 
     fn certify(name: &'static str, key: &KeyPair, validity: Option<Validity>) -> Result<Self, rcgen::Error> {
@@ -132,11 +133,11 @@ impl Ca {
 
 /// True if this is a certificate in PEM.
 pub(crate) fn is_certificate(pem: &str) -> bool {
-    look(pem, |_| ()).is_some()
+    with_certificate(pem, |_| ()).is_some()
 }
 
 /// Parses a certificate in PEM; `None` if it is not one.
-fn look<T>(pem: &str, at: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
+fn with_certificate<T>(pem: &str, at: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     let (_, cert) = X509Certificate::from_der(&der).ok()?;
     Some(at(&cert))

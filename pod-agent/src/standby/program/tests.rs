@@ -199,14 +199,14 @@ fn one_that_does_not_park_in_time_is_ended() {
         for round in 1..=3 {
             let theirs = bench.standby(&[]);
             bench.now += Duration::from_secs(most - 1);
-            bench.standbys.look(bench.now);
+            bench.standbys.tend(bench.now);
             assert_eq!(bench.standbys.reason, "");
             bench.now += super::super::LOOK;
-            bench.standbys.look(bench.now);
+            bench.standbys.tend(bench.now);
             let reason = format!("the standby has not parked within {most} s");
             assert_eq!(bench.standbys.reason, reason);
             bench.now += super::super::LOOK;
-            bench.standbys.look(bench.now);
+            bench.standbys.tend(bench.now);
             let killed = Exit::Signal(libc::SIGKILL);
             assert_eq!(bench.standbys.reaped(NOBODY, killed), waiting(round == 3));
             assert_eq!(bench.standbys.reason, reason);
@@ -222,7 +222,7 @@ fn one_that_waits_may_wait_for_ever() {
     let _theirs = bench.standby(&["ready"]);
     for _ in 0..100 {
         bench.now += super::super::LOOK;
-        bench.standbys.look(bench.now);
+        bench.standbys.tend(bench.now);
     }
     assert_eq!(bench.standbys.reason, "");
 }

@@ -292,7 +292,7 @@ fn an_import_that_does_not_end_is_given_up() {
     theirs.send(b"importing endless").unwrap();
     bench.ranks.hear_standbys();
     for passed in [Duration::ZERO, LONGEST_IMPORT / 2, LONGEST_IMPORT] {
-        bench.ranks.look(&bench.memory, bench.now + passed);
+        bench.ranks.tend(&bench.memory, bench.now + passed);
         let imports = bench.ranks.waiting[0].process.importing();
         assert_eq!(imports.is_some(), passed < LONGEST_IMPORT);
     }

@@ -65,7 +65,7 @@ impl Pods {
         let mut due = None;
         let mut wanted = Vec::new();
         if let Some(places) = places {
-            let vacant = self.lost.look(places, generation, clock);
+            let vacant = self.lost.find_vacant(places, generation, clock);
             due = vacant
                 .wake_at
                 .map(|at| now + u64::try_from(at.0.saturating_sub(clock.0)).unwrap_or(0));

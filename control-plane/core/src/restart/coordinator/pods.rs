@@ -51,9 +51,9 @@ impl Coordinator {
             _ => {}
         }
         let before = self.watchdog.last.clone();
-        let (blocked, look_again) = self
+        let (blocked, check_at) = self
             .watchdog
-            .look(step.observed, step.view, &self.unseen, step.now);
+            .check(step.observed, step.view, &self.unseen, step.now);
         step.out.blocked = match blocked {
             None => Blockage::Clear,
             Some(blocked) => {
@@ -63,7 +63,7 @@ impl Coordinator {
                 Blockage::By(blocked)
             }
         };
-        look_again
+        check_at
     }
 
     /// True if a worker that is about to be released runs in another pod than before. A new leader

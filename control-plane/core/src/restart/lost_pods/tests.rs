@@ -78,7 +78,7 @@ impl World {
 
     fn look(&mut self, pods: &[PodSummary]) -> Vacant {
         let places = places(&[Arc::new(self.job.clone())], pods, 0, &self.started);
-        self.lost.look(&places, self.generation, self.now)
+        self.lost.find_vacant(&places, self.generation, self.now)
     }
 
     /// The names of the pods that are wanted now.

@@ -109,7 +109,7 @@ impl Scene {
             publisher,
         } = controller;
         tokio::spawn(publisher.run());
-        view.look(&ObjectRef::from_obj(jobset));
+        view.refresh(&ObjectRef::from_obj(jobset));
         Self {
             writer,
             view,
@@ -329,8 +329,8 @@ async fn a_jobset_without_room_waits_for_room_and_is_reported_once() {
     view.room = Budget::new(2_500, 10_000);
     let (object, others) = (object(&key), 2_000);
     assert!(view.room.takes("ns", None, others));
-    view.look(&object);
-    view.look(&object);
+    view.refresh(&object);
+    view.refresh(&object);
     assert!(view.jobsets.is_empty());
     let published: Vec<_> = view.events.drain(..).map(|(_, event)| event.reason).collect();
     assert_eq!(published, ["NoRoom"]);
@@ -342,6 +342,6 @@ async fn a_jobset_without_room_waits_for_room_and_is_reported_once() {
     assert!(view.jobsets.contains_key(&key) && view.without_room.is_empty());
     // A later call does not take it away.
     assert!(view.room.takes("ns", None, 450));
-    view.look(&object);
+    view.refresh(&object);
     assert!(view.jobsets.contains_key(&key));
 }

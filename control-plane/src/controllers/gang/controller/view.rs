@@ -98,7 +98,7 @@ impl View {
             self.look_again = Instant::now() + NO_ROOM;
             for (key, weight) in self.without_room.clone() {
                 if self.room.has(&key.0, weight) {
-                    self.look(&object(&key));
+                    self.refresh(&object(&key));
                 }
             }
         }
@@ -107,7 +107,7 @@ impl View {
 
     /// Reads a JobSet again. One that is kept already may exceed the room by a quarter before it is
     /// dropped, because the status of a starting gang makes it heavier.
-    pub(super) fn look(&mut self, object: &ObjectRef<JobSet>) {
+    pub(super) fn refresh(&mut self, object: &ObjectRef<JobSet>) {
         let key = (object.namespace.clone().unwrap_or_default(), object.name.clone());
         let Some((jobset, jobs)) = self.stores.gang(object) else {
             self.drop(&key);
@@ -244,7 +244,7 @@ impl View {
             made.extend(groups.map(|(name, policy)| (name, MadePodGroup { policy, at: now })));
         }
         // The next decision takes the write into account, even if the watch does not show it yet.
-        self.look(&object);
+        self.refresh(&object);
         events
     }
 }

@@ -100,7 +100,7 @@ impl StandbyMetrics {
 
 impl GroupStandbys {
     /// Takes in what the workers report now.
-    pub(in crate::controllers::restart) fn look(&mut self, observed: &Observed) {
+    pub(in crate::controllers::restart) fn count_starts(&mut self, observed: &Observed) {
         let reports = &observed.reports;
         self.counted
             .retain(|incarnation, _| reports.contains_key(incarnation));

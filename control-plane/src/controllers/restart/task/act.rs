@@ -105,7 +105,7 @@ impl Task {
     /// Begins to replace lost pods and to delete condemned ones. Returns when to step again.
     fn repair(&mut self, view: &View, out: &Output, now: UnixNanos) -> Option<Instant> {
         let generation = self.coordinator.generation();
-        let mut vacant = self.lost_pods.look(&view.places, generation, now);
+        let mut vacant = self.lost_pods.find_vacant(&view.places, generation, now);
         if !out.replace {
             vacant.replacements.clear();
         }
@@ -131,7 +131,7 @@ impl Task {
             .map(|(at, ..)| at + EXPOSE_EVERY)
             .filter(|at| observed.workers.len() > LARGE && Instant::now() < *at);
         if expose_at.is_none() {
-            self.standbys.look(observed);
+            self.standbys.count_starts(observed);
             self.post.replace_state(Snapshot {
                 jobset: Arc::clone(&self.jobset),
                 observed: Arc::clone(observed),

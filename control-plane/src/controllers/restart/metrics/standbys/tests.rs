@@ -68,7 +68,7 @@ fn each_start_of_a_restart_counts_once() {
     let mut count = |report: Report| {
         // Reading the same again changes nothing.
         for _ in 0..2 {
-            group.look(&observed([report.clone()]));
+            group.count_starts(&observed([report.clone()]));
         }
         starts(&metrics)
     };
@@ -100,15 +100,15 @@ fn the_gauge_holds_what_the_groups_report_now() {
     let mut one = metrics.of_group(Generation(0));
     let mut other = metrics.of_group(Generation(0));
     let running = |ready| report(Phase::Running, 0, [0, 1], ready);
-    one.look(&observed([running(1), running(2)]));
-    other.look(&observed([running(0)]));
+    one.count_starts(&observed([running(1), running(2)]));
+    other.count_starts(&observed([running(0)]));
     assert_eq!(standbys(&metrics), [3, 6]);
     // A container that has ended holds no standbys, whatever its last report says.
     let lost = report(Phase::Lost(Exit::default()), 0, [0, 1], 2);
-    one.look(&observed([running(2), lost]));
+    one.count_starts(&observed([running(2), lost]));
     assert_eq!(standbys(&metrics), [2, 4]);
     drop(one);
     assert_eq!(standbys(&metrics), [0, 2]);
-    other.look(&observed([]));
+    other.count_starts(&observed([]));
     assert_eq!(standbys(&metrics), [0, 0]);
 }
