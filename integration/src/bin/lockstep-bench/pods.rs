@@ -10,8 +10,6 @@ use lockstep_integration::harness::{Group, Manifest, Namespace, eventually};
 use lockstep_integration::progress::Progress;
 use serde_json::json;
 
-use crate::restart::remove;
-
 const WORKERS: usize = 4;
 const ROUNDS: u64 = 4;
 /// The Job controller's fourth back-off is 80 s.
@@ -129,5 +127,13 @@ async fn replaced_by(namespace: &Namespace, replacer: Replacer) -> Result<()> {
         DEPLOYMENT,
     ];
     namespace.access.kubectl(&rolled_out, "").await?;
+    Ok(())
+}
+
+pub(crate) async fn remove(group: &Group) -> Result<()> {
+    group
+        .namespace
+        .kubectl(&["delete", "jobset", &group.name, "--cascade=foreground"])
+        .await?;
     Ok(())
 }

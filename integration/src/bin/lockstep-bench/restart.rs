@@ -175,7 +175,7 @@ async fn in_place(
         times.push(stopwatch::kill_in_place(workers.clone(), victim, START).await?);
         workers = group.restarted_in_place(&workers, generation).await?;
     }
-    remove(&group).await?;
+    pods::remove(&group).await?;
     Ok(times)
 }
 
@@ -215,7 +215,7 @@ async fn unsupervised(
         times.push(stopwatch::kill_and_find(args, fresh, old, victim, START).await?);
         progress.say(format_args!("{how}: round {round} of {rounds}"));
     }
-    remove(&group).await?;
+    pods::remove(&group).await?;
     Ok(times)
 }
 
@@ -226,14 +226,6 @@ async fn all_run(marked: &[&str]) -> Result<Vec<Process>> {
         Ok(found)
     })
     .await
-}
-
-pub(crate) async fn remove(group: &Group) -> Result<()> {
-    group
-        .namespace
-        .kubectl(&["delete", "jobset", &group.name, "--cascade=foreground"])
-        .await?;
-    Ok(())
 }
 
 fn head() {
