@@ -73,6 +73,36 @@ pub enum Impossible {
 }
 
 impl Durable {
+    /// True if both say the same, whoever has written them and for whatever cause.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        let Self {
+            epoch: _,
+            generation,
+            latest,
+            worker_restarts,
+            released,
+            counted_restarts,
+            started,
+            joined,
+            phase,
+            cause: _,
+            handled_request,
+            handled_worker_restart,
+            level,
+        } = self;
+        *phase == other.phase
+            && *generation == other.generation
+            && *latest == other.latest
+            && *worker_restarts == other.worker_restarts
+            && *released == other.released
+            && *counted_restarts == other.counted_restarts
+            && *started == other.started
+            && *joined == other.joined
+            && *handled_request == other.handled_request
+            && *handled_worker_restart == other.handled_worker_restart
+            && *level == other.level
+    }
+
     /// Why a report cannot be true, given this durable state.
     #[must_use]
     pub fn contradicts(&self, report: &Report) -> Option<Impossible> {

@@ -305,11 +305,7 @@ impl Coordinator {
             self.state,
             State::Stopping { .. } | State::Parked { .. } | State::Recreating
         ) || !wanted.worker_restarts.is_empty();
-        let compared = Durable {
-            epoch: if epoch_matters { self.epoch } else { durable.epoch },
-            cause: durable.cause.clone(),
-            ..wanted.clone()
-        };
-        (compared != *durable).then_some(wanted)
+        let same = wanted.says_the_same(durable) && (!epoch_matters || durable.epoch == self.epoch);
+        (!same).then_some(wanted)
     }
 }
