@@ -73,7 +73,7 @@ pub enum Impossible {
 }
 
 impl Durable {
-    /// True if both say the same, whoever has written them and for whatever cause.
+    /// True if both say the same. Who has written them, and for which cause, does not count.
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         let Self {
             epoch: _,
