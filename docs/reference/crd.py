@@ -229,10 +229,19 @@ def additions(ours, upstream, path=""):
     return found
 
 
+def has_section(schema, path):
+    """True if the field at this path is an object, or a list of objects: these have a section of their own."""
+    for name in path.split("."):
+        schema = schema["properties"][name]
+    return "properties" in schema.get("items", schema)
+
+
 def jobset_page(ours, upstream, source, intro):
     page = Page("Reference of the JobSet API", source, intro)
     found = additions(schema_of(ours), schema_of(upstream))
-    fields = [f"- {link(f'JobSet.{path}', code(path))}" for path, message in found if message is None]
+    added = [path for path, message in found if message is None]
+    sections = {path: path if has_section(schema_of(ours), path) else path.rpartition(".")[0] for path in added}
+    fields = [f"- {link(f'JobSet.{section}', code(path))}" for path, section in sections.items()]
     rules = [f"- a rule of {code(path)}: {message}" for path, message in found if message is not None]
     page.add("Additions to upstream's definition, which are marked *added* below:")
     page.add("\n".join(fields + rules))

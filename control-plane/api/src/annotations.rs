@@ -26,6 +26,10 @@ pub const IN_PLACE_RESTART_ATTEMPT: &str = "jobset.sigs.k8s.io/in-place-restart-
 /// On a JobSet: tells upstream's in-place restart agent to run the worker without a barrier.
 pub const DISABLE_IN_PLACE_RESTART: &str = "jobset.sigs.k8s.io/disable-in-place-restart";
 
+/// On a JobSet's Jobs and pods, written by the controller: the value of `status.executionAttempts`
+/// that they were created or resumed for (KEP-1282).
+pub const EXECUTION_ATTEMPT: &str = "jobset.sigs.k8s.io/execution-attempt";
+
 /// On a JobSet: how long a worker may take to end after SIGTERM at a restart in place.
 pub const RESTART_GRACE: &str = "lockstep.dev/restart-grace";
 

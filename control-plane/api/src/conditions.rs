@@ -29,6 +29,8 @@ pub mod reasons {
     pub const REACHED_MAX_RESTARTS: &str = "ReachedMaxRestarts";
     /// Failed: a rule with action FailJobSet matched.
     pub const FAIL_JOBSET_ACTION: &str = "FailJobSetFailurePolicyAction";
+    /// Failed: `activeDeadlineSeconds` are over.
+    pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
     /// Suspended is True.
     pub const SUSPENDED_JOBS: &str = "SuspendedJobs";
     /// Suspended is False.
@@ -123,6 +125,9 @@ pub mod events {
     pub const JOB_CREATION_FAILED: &str = "JobCreationFailed";
     /// The headless Service could not be created; the message is the error.
     pub const HEADLESS_SERVICE_CREATION_FAILED: &str = "HeadlessServiceCreationFailed";
+    /// The changed resources of a suspended JobSet's containers could not be written to a Job; the
+    /// message has the error.
+    pub const FAILED_RESOURCE_PROPAGATION: &str = "FailedResourcePropagation";
     /// A persistent volume claim could not be created; the message is the error.
     pub const PVC_CREATION_FAILED: &str = "PVCCreationFailed";
 

@@ -124,6 +124,13 @@ pub struct JobSetSpec {
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
 
+    /// Seconds for which the set may be active before it fails with reason `DeadlineExceeded`
+    /// (KEP-1186). They count from `status.startTime`: a suspension and each restart of all workers
+    /// start them again. Needs the feature gate `JobSetActiveDeadlineSeconds`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub active_deadline_seconds: Option<i64>,
+
     /// Persistent volume claims that are created for the set and shared by its pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(

@@ -1,7 +1,8 @@
 //! The JobSet's `status`.
 //!
 //! Numbers that upstream omits when they are 0 are omitted here too. `inPlaceRestart`, `gangs` and
-//! `completedJobs` are additions; the rest is upstream's.
+//! `completedJobs` are additions; the rest is upstream's. `startTime` and `executionAttempts` are
+//! in its KEPs.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
@@ -32,6 +33,17 @@ pub struct JobSetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub terminal_state: Option<TerminalState>,
+
+    /// When the set became active: at its start, when it was resumed, and at each restart of all
+    /// its workers (KEP-1186). Kept while the feature gate `JobSetActiveDeadlineSeconds` is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+
+    /// How often the set was resumed, or all its Jobs were recreated (KEP-1282). Absent before it
+    /// first runs. Counted while the feature gate `ExecutionAttemptsTracking` is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub execution_attempts: Option<i32>,
 
     /// The state of the Jobs, by replicatedJob.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -2,6 +2,7 @@
 //!
 //! [`reconcile::plan`] decides about a JobSet as a whole.
 
+pub(crate) mod active;
 pub(crate) mod children;
 pub mod completed;
 pub(crate) mod elastic;

@@ -1,13 +1,15 @@
 //! The order of decisions about a JobSet, which is upstream's:
 //!
-//! 1. being deleted, or managed by another controller: do nothing
+//! 1. being deleted: do nothing; managed by another controller: delete it once it has finished and
+//!    its TTL has expired
 //! 2. count the Jobs, including those that have completed and are gone ([`completed`])
 //! 3. finished: delete what still runs, and the JobSet once its TTL has expired
 //! 4. delete the Jobs of earlier runs
 //! 5. all Jobs ready: no longer restarting
-//! 6. a Job has failed: apply the failure policy, and stop
-//! 7. a Job has succeeded: apply the success policy, and stop if it is met
-//! 8. Service, claims, missing Jobs, suspend or resume, and reports of upstream's in-place restart
+//! 6. active for longer than its deadline, and the success policy is not met: fail
+//! 7. a Job has failed: apply the failure policy, and stop
+//! 8. a Job has succeeded: apply the success policy, and stop if it is met
+//! 9. Service, claims, missing Jobs, suspend or resume, and reports of upstream's in-place restart
 //!    agents
 //!
 //! Nothing is created for a JobSet that is over the limits ([`limits`]): it fails if it has no
@@ -28,6 +30,7 @@ use crate::{
     common::patterns::Patterns,
     common::violation::{INVALID_JOBSET, Violation},
     gang,
+    jobset::active,
     jobset::children::{Children, failure, label},
     jobset::completed,
     jobset::elastic,
@@ -76,7 +79,14 @@ const MANY_COMPARISONS: usize = 100_000;
 pub fn plan(observed: &Observed) -> Plan {
     let jobset = &*observed.jobset;
     let mut plan = Plan::default();
-    if jobset.is_deleting() || !jobset.is_managed_here() {
+    if jobset.is_deleting() {
+        return plan;
+    }
+    if !jobset.is_managed_here() {
+        // Its manager may only copy the status from another cluster.
+        if jobset.is_finished() {
+            follow_ttl(jobset, observed.now, &mut plan);
+        }
         return plan;
     }
     let unset = JobSetStatus::default();
@@ -88,16 +98,21 @@ pub fn plan(observed: &Observed) -> Plan {
 
     if jobset.is_finished() {
         plan.delete_jobs = to_delete(&children.active);
-        match ttl_left(jobset, observed.now) {
-            Some(left) if !left.is_positive() => plan.delete_jobset = true,
-            left => plan.requeue_after = left,
-        }
+        follow_ttl(jobset, observed.now, &mut plan);
     } else {
         plan.delete_jobs = to_delete(&children.previous);
         decide(observed, &children, &mut draft, &mut plan);
     }
     draft.finish(&mut plan);
     plan
+}
+
+/// Deletes a finished JobSet once its TTL has expired.
+fn follow_ttl(jobset: &JobSet, now: Timestamp, plan: &mut Plan) {
+    match ttl_left(jobset, now) {
+        Some(left) if !left.is_positive() => plan.delete_jobset = true,
+        left => plan.requeue_after = left,
+    }
 }
 
 /// The time until a finished JobSet is deleted, zero or less if it is due. `None` if it stays.
@@ -153,6 +168,14 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     }
     let mode = RestartMode::of(observed, in_place, &draft.status);
     note_mode(&mode, observed, draft, plan);
+    let some_succeeded = reached.iter().any(|state| state.succeeded > 0);
+    let has_succeeded = some_succeeded && success_policy::is_met(jobset, &reached, &counts);
+    active::keep_start_time(observed, draft);
+    let time_left = active::time_left(observed, &draft.status);
+    if !has_succeeded && time_left.is_some_and(|left| !left.is_positive()) {
+        active::fail(observed, draft);
+        return;
+    }
     if let Some(message) = restarts_used_up(&mode, observed, &draft.status) {
         draft.fail(reasons::REACHED_MAX_RESTARTS, &message);
         return;
@@ -160,12 +183,14 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     if failed_jobs::answer(observed, children, &mode, draft, plan) {
         return;
     }
-    let some_succeeded = reached.iter().any(|state| state.succeeded > 0);
-    if some_succeeded && success_policy::is_met(jobset, &reached, &counts) {
+    if has_succeeded {
         draft.complete();
         return;
     }
-    run(observed, children, &reached, draft, plan);
+    if !active::note_run(observed, draft) {
+        run(observed, children, &reached, draft, plan);
+    }
+    plan.requeue_after = plan.requeue_after.into_iter().chain(time_left).min();
     if mode.follows_upstream() {
         follow_upstream_agents(observed, children, draft);
     }

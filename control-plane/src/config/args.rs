@@ -101,8 +101,9 @@ pub struct Args {
     )]
     pub kube_api_burst: Option<i32>,
 
-    /// Features to enable or disable: InPlaceRestart, RestartJob, ElasticJobSet, or AllAlpha for
-    /// those that are not named.
+    /// Features to enable or disable: InPlaceRestart, RestartJob, ElasticJobSet,
+    /// ExecutionAttemptsTracking, JobSetActiveDeadlineSeconds,
+    /// MutablePodResourcesForSuspendedJobSets, or AllAlpha for those that are not named.
     #[arg(long, env = "LOCKSTEP_FEATURE_GATES", value_name = "NAME=BOOL,...")]
     pub feature_gates: Vec<FeatureGates>,
 

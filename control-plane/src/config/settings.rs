@@ -240,9 +240,14 @@ fn features(
     gates.sort_by_key(|(_, (name, _))| !Features::is_group(name));
     let mut features = Features::default();
     for (source_of, (name, enabled)) in gates {
-        features
-            .set(&name, enabled)
-            .map_err(|error| SettingsError::Feature { source_of, error })?;
+        match features.set(&name, enabled) {
+            Ok(()) => {}
+            // A later version of upstream may have it, and its manifests are taken as they are.
+            Err(error @ FeatureError::Unknown(_)) => {
+                tracing::warn!(%error, "{source_of} has a feature gate that has no effect");
+            }
+            Err(error) => return Err(SettingsError::Feature { source_of, error }),
+        }
     }
     Ok(features)
 }

@@ -72,6 +72,18 @@ pub enum ApplyError {
         /// The API server's error.
         error: kube::Error,
     },
+    /// The resources of a suspended JobSet have changed, and its Job does not take them.
+    #[error(
+        "resources of job {job:?} not changed: {}. Kubernetes allows it if the API server has the \
+         feature gate MutablePodResourcesForSuspendedJobs",
+        error_message(error)
+    )]
+    PropagateResources {
+        /// Name of the Job.
+        job: String,
+        /// The API server's error.
+        error: kube::Error,
+    },
     /// Another write failed.
     #[error("{what}: {}", error_message(error))]
     Write {
@@ -107,7 +119,10 @@ impl ApplyError {
     fn event_message(&self) -> String {
         match self {
             Self::CreateService { error, .. } | Self::CreateClaim { error, .. } => error_message(error),
-            Self::Conflict(_) | Self::CreateJobs(_) | Self::Write { .. } => self.to_string(),
+            Self::Conflict(_)
+            | Self::CreateJobs(_)
+            | Self::PropagateResources { .. }
+            | Self::Write { .. } => self.to_string(),
         }
     }
 }
@@ -197,7 +212,11 @@ impl Applier {
             }
             created?;
         }
-        self.change_jobs(&key, plan.change_jobs).await?;
+        let changed = self.change_jobs(&key, plan.change_jobs).await;
+        if matches!(changed, Err(ApplyError::PropagateResources { .. })) {
+            self.report_failure(jobset, reasons::FAILED_RESOURCE_PROPAGATION, &changed);
+        }
+        changed?;
         if plan.delete_jobset {
             self.delete_jobset(jobset).await?;
         }

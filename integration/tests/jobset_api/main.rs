@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod agents;
+mod alpha;
 mod bounds;
 mod cli;
 mod clients;
@@ -44,6 +45,7 @@ use lockstep_integration::cluster::Spec;
 fn main() -> std::process::ExitCode {
     let cases = [
         agents::cases(),
+        alpha::cases(),
         bounds::cases(),
         cli::cases(),
         clients::cases(),

@@ -12,9 +12,11 @@ const CHART_FILE: &str = include_str!("../../../../charts/lockstep/crds/jobset.x
 const UPSTREAM_FILE: &str = include_str!("../../vendor/jobset.x-k8s.io_jobsets.yaml");
 
 /// Everything that may differ from upstream's definition, documentation aside.
-const DIFFERENCES: [&str; 10] = [
+const DIFFERENCES: [&str; 13] = [
     // Upstream's generator records its version.
     "- metadata.annotations",
+    // KEP-1186.
+    "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.activeDeadlineSeconds",
     // Execution policy (KEP-672), with its rules.
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.executionPolicy",
     // Gang start.
@@ -25,10 +27,14 @@ const DIFFERENCES: [&str; 10] = [
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: field is immutable unless the JobSet is suspended",
     // Jobs that completed count as succeeded after their removal.
     "+ spec.versions[0].schema.openAPIV3Schema.properties.status.properties.completedJobs",
+    // KEP-1282.
+    "+ spec.versions[0].schema.openAPIV3Schema.properties.status.properties.executionAttempts",
     // The state of the gangs.
     "+ spec.versions[0].schema.openAPIV3Schema.properties.status.properties.gangs",
     // Restarts in place: the state of the restart coordinator.
     "+ spec.versions[0].schema.openAPIV3Schema.properties.status.properties.inPlaceRestart",
+    // KEP-1186.
+    "+ spec.versions[0].schema.openAPIV3Schema.properties.status.properties.startTime",
 ];
 
 #[test]

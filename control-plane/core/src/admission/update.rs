@@ -1,9 +1,13 @@
 //! Which changes of a JobSet are allowed.
 //!
-//! Only `suspend`, `ttlSecondsAfterFinished` and, around a suspension, `gang` and the part of the
-//! pod templates that Kueue and others set (KEP-2926) may change. The schema guards the policies;
+//! Only `suspend`, `ttlSecondsAfterFinished`, `activeDeadlineSeconds` and, around a suspension,
+//! `gang` and the part of the pod templates that Kueue and others set (KEP-2926, KEP-1150) may
+//! change. The schema guards the policies;
 //! this guards the rest. Another spelling of the same value is no change.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Container;
 use lockstep_api::{JobSet, JobSetSpec, annotations::SUPERVISE};
 
 use super::default::by_name;
@@ -26,7 +30,7 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
         scale(old, &mut masked, &mut violations);
     }
     if old.is_suspended() || new.is_suspended() {
-        mask_what_suspension_allows(&old.spec, &mut masked);
+        mask_what_suspension_allows(&old.spec, &mut masked, features);
     }
     let changed = semantic::changes(
         "replicatedJobs",
@@ -170,7 +174,7 @@ fn scale(old: &JobSet, masked: &mut JobSetSpec, violations: &mut Vec<Violation>)
 
 /// Restores the old values of fields that may change while the JobSet is suspended, or is being
 /// suspended or resumed.
-fn mask_what_suspension_allows(old: &JobSetSpec, masked: &mut JobSetSpec) {
+fn mask_what_suspension_allows(old: &JobSetSpec, masked: &mut JobSetSpec, features: &Features) {
     for new in &mut masked.replicated_jobs {
         let (Some(old), Some(new)) = (job_spec(old, &new.name), new.template.spec.as_mut()) else {
             continue;
@@ -183,6 +187,31 @@ fn mask_what_suspension_allows(old: &JobSetSpec, masked: &mut JobSetSpec) {
             new.node_selector.clone_from(&old.node_selector);
             new.tolerations.clone_from(&old.tolerations);
             new.scheduling_gates.clone_from(&old.scheduling_gates);
+            if features.mutable_resources {
+                restore_resources(&old.containers, &mut new.containers);
+                let old = old.init_containers.as_deref().unwrap_or_default();
+                restore_resources(old, new.init_containers.as_deref_mut().unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// Restores the old requests and limits of containers (KEP-1150). Claims of devices stay as they
+/// are.
+fn restore_resources(old: &[Container], new: &mut [Container]) {
+    let old: BTreeMap<&str, &Container> = old.iter().map(|one| (one.name.as_str(), one)).collect();
+    for new in new {
+        let Some(old) = old.get(new.name.as_str()) else {
+            continue;
+        };
+        let claims = new.resources.take().and_then(|resources| resources.claims);
+        new.resources.clone_from(&old.resources);
+        let before = old
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.claims.as_ref());
+        if claims.as_ref() != before {
+            new.resources.get_or_insert_default().claims = claims;
         }
     }
 }

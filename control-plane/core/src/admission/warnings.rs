@@ -1,4 +1,5 @@
-//! Warnings about annotations that have no effect, or a harmful one. They never refuse an object.
+//! Warnings about annotations and fields that have no effect, or a harmful one. They never refuse
+//! an object.
 //!
 //! Promises: there is no warning about annotations that only the control plane sets on JobSets, nor
 //! about those unlike any of ours. The warnings are few, and short enough to be shown in full.
@@ -154,6 +155,12 @@ fn few(mut warnings: Vec<String>) -> Vec<String> {
 fn all(jobset: &JobSet, features: &Features) -> Vec<String> {
     let judge = Judge::new(jobset, features);
     let mut warnings = Vec::new();
+    if jobset.spec.active_deadline_seconds.is_some() && !features.active_deadline {
+        warnings.push(
+            "spec.activeDeadlineSeconds: no effect, since the feature gate JobSetActiveDeadlineSeconds is off"
+                .to_owned(),
+        );
+    }
     judge.of(
         AnnotatedObject::JobSet,
         "metadata.annotations",

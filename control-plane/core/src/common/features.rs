@@ -7,6 +7,10 @@ mod tests;
 
 /// The enabled features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "gates are switched one by one, and none excludes another"
+)]
 pub struct Features {
     /// `InPlaceRestart` (KEP-467): workers restart inside their running pods. On by default, unlike
     /// upstream.
@@ -16,6 +20,15 @@ pub struct Features {
     /// `ElasticJobSet` (KEP-463): parallelism and completions of running Jobs follow the JobSet.
     /// Off by default.
     pub elastic_jobset: bool,
+    /// `ExecutionAttemptsTracking` (KEP-1282): `status.executionAttempts` counts restarts and
+    /// resumptions, and pods have it as an annotation. Off by default.
+    pub execution_attempts: bool,
+    /// `JobSetActiveDeadlineSeconds` (KEP-1186): `spec.activeDeadlineSeconds` bounds how long a
+    /// JobSet runs. Off by default.
+    pub active_deadline: bool,
+    /// `MutablePodResourcesForSuspendedJobSets` (KEP-1150): the resources of containers may change
+    /// while the JobSet is suspended. Off by default.
+    pub mutable_resources: bool,
 }
 
 impl Default for Features {
@@ -24,6 +37,9 @@ impl Default for Features {
             in_place_restart: true,
             restart_job: false,
             elastic_jobset: false,
+            execution_attempts: false,
+            active_deadline: false,
+            mutable_resources: false,
         }
     }
 }
@@ -57,11 +73,14 @@ impl std::error::Error for FeatureError {}
 
 impl Features {
     /// The names that [`Features::set`] knows. `TLSOptions` is always on.
-    pub const NAMES: [&str; 6] = [
+    pub const NAMES: [&str; 9] = [
         "AllAlpha",
         "AllBeta",
         "ElasticJobSet",
+        "ExecutionAttemptsTracking",
         "InPlaceRestart",
+        "JobSetActiveDeadlineSeconds",
+        "MutablePodResourcesForSuspendedJobSets",
         "RestartJob",
         "TLSOptions",
     ];
@@ -82,11 +101,17 @@ impl Features {
             "InPlaceRestart" => self.in_place_restart = enabled,
             "RestartJob" => self.restart_job = enabled,
             "ElasticJobSet" => self.elastic_jobset = enabled,
+            "ExecutionAttemptsTracking" => self.execution_attempts = enabled,
+            "JobSetActiveDeadlineSeconds" => self.active_deadline = enabled,
+            "MutablePodResourcesForSuspendedJobSets" => self.mutable_resources = enabled,
             "AllAlpha" => {
                 *self = Self {
                     in_place_restart: enabled,
                     restart_job: enabled,
                     elastic_jobset: enabled,
+                    execution_attempts: enabled,
+                    active_deadline: enabled,
+                    mutable_resources: enabled,
                 };
             }
             // Upstream has no beta feature.

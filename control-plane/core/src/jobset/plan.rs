@@ -5,6 +5,7 @@ use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{PersistentVolumeClaim, Service, Toleration},
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::{JobSetStatus, TerminalState};
 use std::collections::BTreeMap;
 
@@ -109,7 +110,7 @@ pub enum Change {
 }
 
 /// The part of a Job's pod template that may have changed while its JobSet was suspended
-/// (KEP-2926), merged with what the Job has.
+/// (KEP-2926, KEP-1150), merged with what the Job has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resume {
     /// The resourceVersion of the Job that was merged. The write fails if the Job has changed
@@ -128,6 +129,23 @@ pub struct Resume {
     pub tolerations: Vec<Toleration>,
     /// Names of the pods' scheduling gates.
     pub scheduling_gates: Vec<String>,
+    /// The execution attempt to mark the Job and its pods with (KEP-1282).
+    pub execution_attempt: Option<i32>,
+    /// Requests and limits to set (KEP-1150). Empty if they cannot have changed.
+    pub resources: Vec<ContainerResources>,
+}
+
+/// Requests and limits of one container.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ContainerResources {
+    /// Name of the container.
+    pub container: String,
+    /// True if it is an init container.
+    pub is_init: bool,
+    /// `resources.requests`.
+    pub requests: BTreeMap<String, Quantity>,
+    /// `resources.limits`.
+    pub limits: BTreeMap<String, Quantity>,
 }
 
 /// An event about the JobSet; its action is always `Reconciling`.

@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Container;
 use lockstep_api::{ReplicatedJob, annotations};
 
-use crate::jobset::plan::Resume;
+use crate::jobset::plan::{ContainerResources, Resume};
 
 #[cfg(test)]
 mod tests;
@@ -66,7 +67,31 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
         .into_iter()
         .map(|gate| gate.name)
         .collect(),
+        ..Resume::default()
     }
+}
+
+/// The requests and limits of a replicatedJob's containers, as they are now (KEP-1150).
+pub(crate) fn resources(replicated_job: &ReplicatedJob) -> Vec<ContainerResources> {
+    let Some(spec) = &replicated_job.template.spec else {
+        return Vec::new();
+    };
+    let Some(pod) = &spec.template.spec else {
+        return Vec::new();
+    };
+    let of = |container: &Container, is_init| {
+        let resources = container.resources.clone().unwrap_or_default();
+        ContainerResources {
+            container: container.name.clone(),
+            is_init,
+            requests: resources.requests.unwrap_or_default(),
+            limits: resources.limits.unwrap_or_default(),
+        }
+    };
+    let init = pod.init_containers.iter().flatten();
+    let init = init.map(|container| of(container, true));
+    init.chain(pod.containers.iter().map(|container| of(container, false)))
+        .collect()
 }
 
 fn merged(old: Option<&Map>, new: Option<&Map>) -> Map {

@@ -13,6 +13,7 @@ use super::{Rollout, pod_groups};
 use crate::{
     common::extent::Extent,
     gang,
+    jobset::active,
     jobset::children::Children,
     jobset::limits::{BYTES_AT_ONCE, EXTENT_AT_ONCE, JOBS_AT_ONCE},
     jobset::observed::Observed,
@@ -34,7 +35,8 @@ pub(super) fn jobs(
     if waits_for_all {
         return;
     }
-    let mut jobs = Jobs::new(jobset, observed.features, &observed.agents);
+    let attempt = active::execution_attempt(&draft.status, &observed.features);
+    let mut jobs = Jobs::new(jobset, observed.features, &observed.agents).with_execution_attempt(attempt);
     if !observed.has_daemons {
         jobs = jobs.without_daemons();
     }

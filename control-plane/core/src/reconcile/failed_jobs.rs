@@ -14,6 +14,7 @@ use crate::jobset::failure_policy::{self, Decision};
 use crate::{
     common::patterns::Patterns,
     common::violation::Violation,
+    jobset::active,
     jobset::children::{Children, label},
     jobset::execution_policy,
     jobset::in_place,
@@ -65,7 +66,11 @@ pub(super) fn answer(
             .filter(|_| mode.coordinated().is_some())
             .map(|in_place| in_place.kind),
     };
+    let before = draft.status.restarts;
     apply(jobset, decision, kind, draft);
+    if draft.status.restarts != before {
+        active::note_recreation(observed, draft);
+    }
     true
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Jobs<'a> {
     owner: OwnerReference,
     features: Features,
     pod_groups: bool,
+    /// See [`annotations::EXECUTION_ATTEMPT`].
+    execution_attempt: Option<i32>,
     group: Option<InPlaceMode>,
     agents: &'a Agents,
     /// Labels and annotations that all Jobs of the JobSet share.
@@ -56,6 +58,7 @@ impl<'a> Jobs<'a> {
             owner: owner_reference(jobset),
             features,
             pod_groups: false,
+            execution_attempt: None,
             group: in_place::mode(jobset, agents).filter(|_| features.in_place_restart),
             agents,
             common,
@@ -77,6 +80,13 @@ impl<'a> Jobs<'a> {
     #[must_use]
     pub(crate) fn with_pod_groups(mut self, pod_groups: bool) -> Self {
         self.pod_groups = pod_groups;
+        self
+    }
+
+    /// Marked with this execution attempt (KEP-1282).
+    #[must_use]
+    pub(crate) fn with_execution_attempt(mut self, attempt: Option<i32>) -> Self {
+        self.execution_attempt = attempt;
         self
     }
 
@@ -195,6 +205,9 @@ impl<'a> Jobs<'a> {
         meta.labels.get_or_insert_default().extend(identity.clone());
         let target = meta.annotations.get_or_insert_default();
         target.extend(identity.clone());
+        if let Some(attempt) = self.execution_attempt {
+            target.insert(annotations::EXECUTION_ATTEMPT.to_owned(), attempt.to_string());
+        }
         let of_template = replicated_job
             .template
             .metadata

@@ -11,6 +11,7 @@ use lockstep_mutants::mutant;
 use super::{Rollout, is_deleting, pod_groups};
 use crate::{
     gang::{self, Marks},
+    jobset::active,
     jobset::children::{Children, label},
     jobset::observed::Observed,
     jobset::plan::{Change, JobChange, JobRef, Plan, Severity},
@@ -51,6 +52,7 @@ pub(super) fn resume(
     plan: &mut Plan,
 ) {
     let jobset = &*observed.jobset;
+    let attempt = active::execution_attempt(&draft.status, &observed.features);
     for stage in rollout
         .graph
         .stages
@@ -79,9 +81,14 @@ pub(super) fn resume(
                 plan.delete_jobs.push(JobRef::of(job));
                 continue;
             }
+            let mut resume = resume::merge(job, replicated_job);
+            resume.execution_attempt = attempt;
+            if observed.features.mutable_resources {
+                resume.resources = resume::resources(replicated_job);
+            }
             plan.change_jobs.push(JobChange {
                 job: JobRef::of(job),
-                change: Change::Resume(Box::new(resume::merge(job, replicated_job))),
+                change: Change::Resume(Box::new(resume)),
             });
         }
     }

@@ -226,12 +226,14 @@ pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> Value {
     if let Some(wanted) = &change.durable {
         status["inPlaceRestart"] = whole(&convert::status_to(wanted, change.kind.clone(), before, now));
         if begins_recreation(known, wanted) {
-            let counted = known
-                .status
-                .as_ref()
-                .map_or(0, |status| status.restarts_count_towards_max);
-            status["restarts"] = json!(known.restart_attempt() + 1);
-            status["restartsCountTowardsMax"] = json!(counted + 1);
+            let (counted, attempts) = known.status.as_ref().map_or((0, None), |status| {
+                (status.restarts_count_towards_max, status.execution_attempts)
+            });
+            status["restarts"] = json!(known.restart_attempt().saturating_add(1));
+            status["restartsCountTowardsMax"] = json!(counted.saturating_add(1));
+            if let Some(attempts) = attempts {
+                status["executionAttempts"] = json!(attempts.saturating_add(1));
+            }
         }
     }
     json!({"metadata": {"resourceVersion": known.metadata.resource_version}, "status": status})
@@ -382,6 +384,29 @@ mod tests {
         assert_eq!(at(DurablePhase::Recreating, 4), Some(InPlaceKind::Plain));
         assert_eq!(at(DurablePhase::Recreating, 3), Some(InPlaceKind::Supervised));
         assert_eq!(kind(&known, None, &by_template), Some(InPlaceKind::Supervised));
+    }
+
+    #[test]
+    fn a_recreation_raises_the_restarts_and_the_execution_attempts_if_they_are_counted() {
+        let patched = |status: Value| {
+            let mut known = at("20");
+            known.status = Some(from_value(status).unwrap());
+            let durable = Durable {
+                phase: DurablePhase::Recreating,
+                generation: Generation(4),
+                ..Durable::default()
+            };
+            let change = Change {
+                durable: Some(durable),
+                ..Change::default()
+            };
+            let mut patch = patch(&known, &change, jiff::Timestamp::UNIX_EPOCH);
+            let status = &mut patch["status"];
+            (status["restarts"].take(), status["executionAttempts"].take())
+        };
+        assert_eq!(patched(json!({"restarts": 1})), (json!(2), Value::Null));
+        let counted = json!({"restarts": 1, "executionAttempts": 5});
+        assert_eq!(patched(counted), (json!(2), json!(6)));
     }
 
     #[test]

@@ -1,16 +1,20 @@
 //! Writes Jobs, Services and volume claims.
 
+use std::collections::BTreeMap;
+
 use futures::StreamExt;
 use futures::stream;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Resource;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, Request};
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
+use lockstep_api::annotations::EXECUTION_ATTEMPT;
 use lockstep_core::jobset::network;
 use lockstep_core::jobset::owner::is_controlled_by;
-use lockstep_core::jobset::plan::{Change, JobChange, JobRef, Resume};
+use lockstep_core::jobset::plan::{Change, ContainerResources, JobChange, JobRef, Resume};
 use serde_json::{Value, json};
 
 use crate::k8s::watch::lean::Lean;
@@ -243,6 +247,7 @@ impl Applier {
     async fn change_job(&self, api: &Api<Lean<Job>>, key: &Key, change: JobChange) -> Result<(), ApplyError> {
         let JobChange { job, change } = change;
         let params = PatchParams::default();
+        let mut propagates_resources = false;
         let patched = match change {
             Change::Suspend => {
                 self.metrics.wrote("Job", "suspend");
@@ -263,8 +268,15 @@ impl Applier {
                     resume.resource_version = cleared.0.metadata.resource_version;
                 }
                 self.metrics.wrote("Job", "resume");
-                api.patch(&job.name, &params, &Patch::Merge(resumed(&job, &resume)))
-                    .await
+                let patch = resumed(&job, &resume);
+                // Containers are a list, which a merge patch could only replace as a whole.
+                let patch = if resume.resources.is_empty() {
+                    Patch::Merge(patch)
+                } else {
+                    propagates_resources = true;
+                    Patch::Strategic(patch)
+                };
+                api.patch(&job.name, &params, &patch).await
             }
         };
         match patched {
@@ -274,6 +286,9 @@ impl Applier {
                 Ok(())
             }
             Err(error) if is_status(&error, 404) => Ok(()),
+            Err(error) if propagates_resources && is_status(&error, 422) => {
+                Err(ApplyError::PropagateResources { job: job.name, error })
+            }
             Err(error) => Err(ApplyError::write(format!("job {}", job.name), error)),
         }
     }
@@ -304,9 +319,16 @@ fn clear_start_time(job: &JobRef, resume: &Resume) -> Value {
 }
 
 /// The merged values were read from the Job, so nothing is ever removed and a merge patch is
-/// enough.
+/// enough. With resources it is a strategic merge patch, which finds containers by name.
 fn resumed(job: &JobRef, resume: &Resume) -> Value {
     let mut pod = json!({});
+    for (list, is_init) in [("initContainers", true), ("containers", false)] {
+        let of_list = resume.resources.iter().filter(|one| one.is_init == is_init);
+        let of_list: Vec<Value> = of_list.map(resources).collect();
+        if !of_list.is_empty() {
+            pod[list] = json!(of_list);
+        }
+    }
     if !resume.node_selector.is_empty() {
         pod["nodeSelector"] = json!(resume.node_selector);
     }
@@ -321,7 +343,7 @@ fn resumed(job: &JobRef, resume: &Resume) -> Value {
             .collect();
         pod["schedulingGates"] = json!(gates);
     }
-    json!({
+    let mut patch = json!({
         "metadata": {"uid": job.uid, "resourceVersion": resume.resource_version},
         "spec": {
             "suspend": false,
@@ -330,6 +352,25 @@ fn resumed(job: &JobRef, resume: &Resume) -> Value {
                 "spec": pod,
             },
         },
+    });
+    if let Some(attempt) = resume.execution_attempt {
+        let attempt = attempt.to_string();
+        patch["spec"]["template"]["metadata"]["annotations"][EXECUTION_ATTEMPT] = json!(attempt);
+        patch["metadata"]["annotations"] = json!({ EXECUTION_ATTEMPT: attempt });
+    }
+    patch
+}
+
+/// A container with its requests and limits. They replace those of the Job, and its claims stay.
+fn resources(one: &ContainerResources) -> Value {
+    let whole = |quantities: &BTreeMap<String, Quantity>| {
+        let mut whole = json!(quantities);
+        whole["$patch"] = json!("replace");
+        whole
+    };
+    json!({
+        "name": one.container,
+        "resources": {"requests": whole(&one.requests), "limits": whole(&one.limits)},
     })
 }
 
@@ -379,5 +420,32 @@ mod tests {
             }},
         });
         assert_eq!(resumed(&job(), &resume), expected);
+    }
+
+    #[test]
+    fn a_resumed_job_is_marked_with_its_attempt_and_gets_the_resources_of_its_containers() {
+        let quantity = |key: &str, value: &str| [(key.to_owned(), Quantity(value.to_owned()))].into();
+        let resume = Resume {
+            execution_attempt: Some(3),
+            resources: vec![ContainerResources {
+                container: "worker".to_owned(),
+                is_init: false,
+                requests: quantity("cpu", "2"),
+                limits: BTreeMap::new(),
+            }],
+            ..Resume::default()
+        };
+        let patch = resumed(&job(), &resume);
+        let mark = json!({"jobset.sigs.k8s.io/execution-attempt": "3"});
+        assert_eq!(patch["metadata"]["annotations"], mark);
+        assert_eq!(patch["spec"]["template"]["metadata"]["annotations"], mark);
+        let container = json!({"name": "worker", "resources": {
+            "requests": {"cpu": "2", "$patch": "replace"},
+            "limits": {"$patch": "replace"},
+        }});
+        assert_eq!(
+            patch["spec"]["template"]["spec"],
+            json!({"containers": [container]})
+        );
     }
 }

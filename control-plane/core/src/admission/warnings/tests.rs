@@ -33,6 +33,20 @@ fn in_templates(jobset: JobSet, of_job: &str, of_pod: &str) -> JobSet {
 }
 
 #[test]
+fn a_deadline_that_is_not_enforced_is_told() {
+    let limited = plain().with(|js| js.spec.active_deadline_seconds = Some(60));
+    assert_eq!(
+        told(&limited),
+        ["spec.activeDeadlineSeconds: no effect, since the feature gate JobSetActiveDeadlineSeconds is off"]
+    );
+    let enforced = Features {
+        active_deadline: true,
+        ..Features::default()
+    };
+    assert!(create_warnings(&limited, &enforced).is_empty());
+}
+
+#[test]
 fn what_has_an_effect_is_not_spoken_of() {
     let mut all = in_place();
     for (key, places, _) in USER_ANNOTATIONS {

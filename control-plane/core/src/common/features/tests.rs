@@ -10,6 +10,9 @@ fn every_name_is_known_and_no_other() {
         in_place_restart: true,
         restart_job: true,
         elastic_jobset: true,
+        execution_attempts: true,
+        active_deadline: true,
+        mutable_resources: true,
     };
     assert_eq!(features, all);
     features.set("InPlaceRestart", false).unwrap();
@@ -27,6 +30,9 @@ fn a_group_is_switched_as_one() {
         in_place_restart: enabled,
         restart_job: enabled,
         elastic_jobset: enabled,
+        execution_attempts: enabled,
+        active_deadline: enabled,
+        mutable_resources: enabled,
     };
     let mut features = Features::default();
     features.set("AllAlpha", true).unwrap();

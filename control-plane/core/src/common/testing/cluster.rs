@@ -11,6 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use lockstep_api::JobSet;
+use lockstep_api::annotations::EXECUTION_ATTEMPT;
 
 use super::{Fate, at, set_fate};
 use crate::{
@@ -130,7 +131,15 @@ impl Cluster {
                 .unwrap();
             match &change.change {
                 Change::Suspend => spec.suspend = Some(true),
-                Change::Resume(_) => spec.suspend = Some(false),
+                Change::Resume(resume) => {
+                    spec.suspend = Some(false);
+                    let annotations = &mut spec.template.metadata.get_or_insert_default().annotations;
+                    let annotations = annotations.get_or_insert_default();
+                    annotations.extend(resume.annotations.clone());
+                    if let Some(attempt) = resume.execution_attempt {
+                        annotations.insert(EXECUTION_ATTEMPT.to_owned(), attempt.to_string());
+                    }
+                }
                 Change::Scale(pods) => {
                     spec.parallelism = Some(*pods);
                     spec.completions = Some(*pods);

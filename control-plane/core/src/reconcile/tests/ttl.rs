@@ -27,5 +27,23 @@ fn time_runs_from_the_moment_the_jobset_finished() {
         ),
         None
     );
-    assert_eq!(ttl_left(&finished.with(|js| js.status = None), at(30)), None);
+    assert_eq!(
+        ttl_left(&finished.clone().with(|js| js.status = None), at(30)),
+        None
+    );
+    // Another controller only copies the status. Nothing but the end of the TTL concerns us.
+    let of_another = finished.with(|js| js.spec.managed_by = Some("example.com/other".to_owned()));
+    let mut observed = observe(&of_another, []);
+    observed.now = at(10);
+    let waits = Plan {
+        requeue_after: Some(SignedDuration::from_secs(20)),
+        ..Plan::default()
+    };
+    assert_eq!(plan(&observed), waits);
+    observed.now = at(30);
+    let deletes = Plan {
+        delete_jobset: true,
+        ..Plan::default()
+    };
+    assert_eq!(plan(&observed), deletes);
 }
