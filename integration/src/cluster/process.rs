@@ -17,6 +17,9 @@ use super::{ClusterError, ProcessId};
 
 /// GOGC of the Go programs. By default the API server collects its small heap all the time.
 const GARBAGE_PERCENT: &str = "400";
+/// GOMEMLIMIT of the Go programs: above it they collect more often. A few large requests make the
+/// API server's heap grow to many times its usual size.
+const MEMORY: &str = "4GiB";
 /// The environment variable that marks the processes of an instance.
 const MARK: &str = "LOCKSTEP_TESTBED_INSTANCE";
 
@@ -85,6 +88,7 @@ impl Launcher {
             .env("PATH", format!("{}:{search}", tools.display()))
             .env("HOME", "/root")
             .env("GOGC", GARBAGE_PERCENT)
+            .env("GOMEMLIMIT", MEMORY)
             .env(MARK, &self.state_dir)
             .stdin(Stdio::null())
             .stdout(log)
