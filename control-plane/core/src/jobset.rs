@@ -23,5 +23,6 @@ pub mod stages;
 pub(crate) mod startup;
 pub(crate) mod status;
 pub(crate) mod success_policy;
+pub mod target;
 pub mod upstream_agent;
 pub(crate) mod volume_claims;

@@ -1,18 +1,17 @@
 use k8s_openapi::api::core::v1::{
-    Container, PersistentVolumeClaim, PersistentVolumeClaimSpec, PodSchedulingGate, PodSpec, Toleration,
-    VolumeMount,
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, PodSchedulingGate, Toleration, VolumeMount,
 };
 use lockstep_api::{
     ExecutionPolicy, FailurePolicyAction as Action, InPlacePhase, ReplicatedJob, RestartStrategy,
     RetentionPolicy, VolumeClaimPolicy, VolumeClaimTemplate, annotations,
 };
-use serde_json::json;
 
 use super::*;
 use crate::common::testing::{JobSetBuild, ReplicatedJobBuild, jobset, replicated_job, rule};
 use crate::common::violation::Kind;
 
 mod claims;
+mod resources;
 
 fn base() -> JobSet {
     jobset([replicated_job("a", 1), replicated_job("b", 1)])
@@ -139,64 +138,6 @@ fn around_a_suspension_the_pod_templates_may_change_as_far_as_kueue_needs_it() {
     assert_eq!(refused(&injected, &base().suspended(true)), [""; 0]);
     let more = injected.with(|js| js.spec.replicated_jobs[1].replicas = Some(2));
     assert_eq!(refused(&base().suspended(true), &more).len(), 1);
-}
-
-#[test]
-fn with_its_gate_requests_and_limits_of_a_suspended_jobset_may_change_and_nothing_beside_them() {
-    let features = Features {
-        mutable_resources: true,
-        ..Features::default()
-    };
-    let resources = |value: serde_json::Value| {
-        let resources = serde_json::from_value(value).unwrap();
-        move |pod: &mut PodSpec| pod.containers[0].resources = Some(resources)
-    };
-    let with = |change: &dyn Fn(&mut PodSpec)| {
-        changed(|job| {
-            let pod = job
-                .template
-                .spec
-                .get_or_insert_default()
-                .template
-                .spec
-                .get_or_insert_default();
-            pod.init_containers = Some(vec![Container {
-                name: "init".to_owned(),
-                ..Container::default()
-            }]);
-            change(pod);
-        })
-    };
-    let plain = with(&|_| {});
-    let larger = resources(json!({"requests": {"cpu": "2"}, "limits": {"memory": "1Gi"}}));
-    let larger = with(&|pod| {
-        larger.clone()(pod);
-        let init = pod.init_containers.as_mut().unwrap();
-        init[0].resources.clone_from(&pod.containers[0].resources);
-    });
-    let none: [&str; 0] = [];
-    let judge =
-        |old: &JobSet, new: &JobSet, features: &Features| messages(&validate_update(old, new, features));
-    for (from, to) in [(&plain, &larger), (&larger, &plain)] {
-        let suspended = |js: &JobSet| js.clone().suspended(true);
-        assert_eq!(judge(&suspended(from), &suspended(to), &features), none);
-        assert_ne!(judge(from, to, &features), none);
-        assert_ne!(
-            judge(&suspended(from), &suspended(to), &Features::default()),
-            none
-        );
-    }
-    let claim = resources(json!({"claims": [{"name": "gpu"}]}));
-    let suspended = plain.clone().suspended(true);
-    let others: [&dyn Fn(&mut PodSpec); 4] = [
-        &move |pod| claim.clone()(pod),
-        &|pod| pod.containers.push(Container::default()),
-        &|pod| pod.containers[0].image = Some("other".to_owned()),
-        &|pod| pod.init_containers = None,
-    ];
-    for other in others {
-        assert_ne!(judge(&suspended, &with(other).suspended(true), &features), none);
-    }
 }
 
 #[test]
@@ -344,6 +285,27 @@ fn gates_decide_what_may_be_asked_for() {
     assert_eq!(validate_create(&single, &on), []);
     let many = single.with(|js| js.spec.replicated_jobs[0].replicas = Some(1025));
     assert!(messages(&validate_create(&many, &on))[0].contains("replicas > 1024"));
+}
+
+#[test]
+fn numbers_that_no_job_can_have_are_named() {
+    let js = changed(|job| {
+        let spec = job.template.spec.get_or_insert_default();
+        spec.completions = Some(-4);
+        spec.parallelism = Some(-4);
+        spec.active_deadline_seconds = Some(-1);
+    });
+    assert_eq!(
+        messages(&validate_create(&js, &Features::default())),
+        [
+            "parallelism: Invalid value: -4",
+            "completions: Invalid value: -4",
+            "activeDeadlineSeconds: Invalid value: -1"
+        ]
+        .map(|number| format!(
+            "spec.replicatedJobs[1].template.spec.{number}: must be greater than or equal to 0"
+        ))
+    );
 }
 
 #[test]

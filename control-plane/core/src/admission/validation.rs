@@ -61,6 +61,7 @@ pub fn validate(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     network::subdomain(jobset, &mut violations);
     managed_by(jobset, &mut violations);
     sizes(jobset, &mut violations);
+    negative_numbers(jobset, &mut violations);
     replicated_jobs(jobset, &mut violations);
     order::execution_policy(jobset, features, &mut violations);
     success_policy(jobset, &mut violations);
@@ -150,6 +151,40 @@ fn size(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Viola
                 replicated_job.name
             ),
         ));
+    }
+}
+
+/// Numbers with which the API server would refuse every Job.
+fn negative_numbers(jobset: &JobSet, violations: &mut Vec<Violation>) {
+    for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
+        let Some(spec) = &replicated_job.template.spec else {
+            continue;
+        };
+        let numbers = [
+            ("parallelism", spec.parallelism.map(i64::from)),
+            ("completions", spec.completions.map(i64::from)),
+            ("backoffLimit", spec.backoff_limit.map(i64::from)),
+            (
+                "backoffLimitPerIndex",
+                spec.backoff_limit_per_index.map(i64::from),
+            ),
+            ("maxFailedIndexes", spec.max_failed_indexes.map(i64::from)),
+            ("activeDeadlineSeconds", spec.active_deadline_seconds),
+            (
+                "ttlSecondsAfterFinished",
+                spec.ttl_seconds_after_finished.map(i64::from),
+            ),
+        ];
+        for (name, number) in numbers {
+            if let Some(number) = number.filter(|number| *number < 0) {
+                let field = path(index, &format!(".template.spec.{name}"));
+                violations.push(Violation::with_value(
+                    field,
+                    number,
+                    "must be greater than or equal to 0",
+                ));
+            }
+        }
     }
 }
 

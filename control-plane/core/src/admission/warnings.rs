@@ -6,12 +6,14 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use lockstep_api::annotations::RestartScope;
 use lockstep_api::{InPlaceKind, JobSet, annotations, ray::keys as ray};
 
 use crate::common::features::Features;
 use crate::common::syntax::qualified_name;
 use crate::common::violation::path;
 use crate::jobset::in_place;
+use crate::jobset::target::{self, NoWorkers};
 
 #[cfg(test)]
 mod tests;
@@ -155,6 +157,15 @@ fn few(mut warnings: Vec<String>) -> Vec<String> {
 fn all(jobset: &JobSet, features: &Features) -> Vec<String> {
     let judge = Judge::new(jobset, features);
     let mut warnings = Vec::new();
+    if judge.no_agents.is_none() {
+        warnings.extend(long_grace(jobset));
+        warnings.extend(request_in_vain(jobset));
+    }
+    if jobset.max_restarts() < 0 {
+        warnings.push(
+            "spec.failurePolicy.maxRestarts: it is negative, so the first failure ends the JobSet".to_owned(),
+        );
+    }
     if jobset.spec.active_deadline_seconds.is_some() && !features.active_deadline {
         warnings.push(
             "spec.activeDeadlineSeconds: no effect, since the feature gate JobSetActiveDeadlineSeconds is off"
@@ -282,6 +293,40 @@ impl Judge {
         };
         because.map(|because| format!("has no effect: {because}"))
     }
+}
+
+/// The warning about a grace that does not fit into the time for a restart.
+fn long_grace(jobset: &JobSet) -> Option<String> {
+    let grace = jobset.restart_grace().ok()??;
+    let timeout = jobset.in_place_timeout().ok()?;
+    (grace >= timeout).then(|| {
+        format!(
+            "metadata.annotations[{}]: it is not below {} ({timeout:?}), so a worker that uses it up turns \
+             the restart into a recreation",
+            annotations::RESTART_GRACE,
+            annotations::IN_PLACE_TIMEOUT,
+        )
+    })
+}
+
+/// The warning about a request to restart single workers that restarts none.
+fn request_in_vain(jobset: &JobSet) -> Option<String> {
+    let request = jobset.worker_restart_request().ok()??;
+    let why = match target::find(&request.target, jobset) {
+        Err(NoWorkers { what, .. }) => format!("the JobSet has no {what}"),
+        Ok(job) if job.restart_scope() != Ok(RestartScope::Worker) => {
+            format!(
+                "the {} of replicatedJob {} is not worker, so its workers restart with all others",
+                annotations::RESTART_SCOPE,
+                job.name
+            )
+        }
+        Ok(_) => return None,
+    };
+    let key = annotations::RESTART_WORKERS;
+    Some(format!(
+        "metadata.annotations[{key}]: {request} has no effect: {why}"
+    ))
 }
 
 /// The warning about an annotation that no feature reads.

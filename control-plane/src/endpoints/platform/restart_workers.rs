@@ -7,7 +7,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use lockstep_api::annotations::{RESTART_WORKERS, RestartScope};
 use lockstep_api::{JobSet, ReplicatedJob, Target, WorkerRestartRequest};
-use lockstep_core::jobset::in_place;
+use lockstep_core::jobset::target::{self, NoWorkers};
 use lockstep_core::restart::{Identity, Observed, RestartLevel, Scope, WORKER_RESTARTS_AT_ONCE, Worker};
 use serde_json::json;
 use tonic::Status;
@@ -79,57 +79,13 @@ pub(super) fn check(target: &Target, jobset: &JobSet, observed: &Observed) -> Re
 /// # Errors
 /// `NOT_FOUND` if the JobSet has no such workers.
 fn find<'j>(target: &Target, jobset: &'j JobSet) -> Result<&'j ReplicatedJob, Status> {
-    let has_job = |replicated_job: &&ReplicatedJob, job: &str| {
-        let index = job.rsplit_once('-').and_then(|(_, index)| index.parse().ok());
-        index.is_some_and(|index: i64| {
-            (0..i64::from(replicated_job.replicas())).contains(&index)
-                && jobset.job_name(&replicated_job.name, index) == job
-        })
-    };
-    let of_job = |job: &str| {
-        let mut all = jobset.spec.replicated_jobs.iter();
-        all.find(|replicated_job| has_job(replicated_job, job))
-    };
-    let location = location(jobset.ns(), jobset.name());
-    let none = |field: &str, what: String| {
+    target::find(target, jobset).map_err(|NoWorkers { field, what }| {
+        let field = format!("only.{field}");
+        let location = location(jobset.ns(), jobset.name());
         let message = format!("{field}: the JobSet{location} has no {what}");
         let refused = CallError::new(Reason::WorkersNotFound, message).of(jobset.ns(), jobset.name());
         Status::from(refused.with("field", field))
-    };
-    match target {
-        Target::ReplicatedJob(name) => jobset
-            .replicated_job(name)
-            .ok_or_else(|| none("only.replicated_job", format!("replicatedJob {name}"))),
-        Target::Job(name) => of_job(name).ok_or_else(|| none("only.job", format!("Job {name}"))),
-        Target::Worker {
-            job,
-            index,
-            container,
-        } => {
-            let found = of_job(job).ok_or_else(|| none("only.worker.job", format!("Job {job}")))?;
-            let spec = found.template.spec.as_ref();
-            let width = spec
-                .and_then(|spec| spec.completions.or(spec.parallelism))
-                .unwrap_or(1);
-            if i64::from(*index) >= i64::from(width) {
-                let what = format!("worker {index} in Job {job}, but {width}");
-                return Err(none("only.worker.completion_index", what));
-            }
-            let containers = spec.map(|spec| in_place::workers(jobset, &spec.template));
-            let has = |container: &String| {
-                containers
-                    .as_ref()
-                    .is_some_and(|containers| containers.contains(&container.as_str()))
-            };
-            match container {
-                Some(container) if !has(container) => {
-                    let what = format!("worker in a container {container} of Job {job}");
-                    Err(none("only.worker.container", what))
-                }
-                _ => Ok(found),
-            }
-        }
-    }
+    })
 }
 
 /// Writes the annotation that asks for the restart, unless it is there.

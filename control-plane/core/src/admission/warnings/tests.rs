@@ -47,6 +47,65 @@ fn a_deadline_that_is_not_enforced_is_told() {
 }
 
 #[test]
+fn a_grace_that_does_not_fit_into_the_timeout_is_told() {
+    let with = |grace: &str, timeout: Option<&str>| {
+        let js = in_place().annotated(annotations::RESTART_GRACE, grace);
+        told(&match timeout {
+            Some(timeout) => js.annotated(annotations::IN_PLACE_TIMEOUT, timeout),
+            None => js,
+        })
+    };
+    assert!(with("59s", None).is_empty());
+    assert!(with("60s", Some("2m")).is_empty());
+    assert_eq!(
+        with("90s", None),
+        [
+            "metadata.annotations[lockstep.dev/restart-grace]: it is not below alpha.jobset.sigs.k8s.io/inplace-timeout (60s), \
+             so a worker that uses it up turns the restart into a recreation"
+        ]
+    );
+}
+
+#[test]
+fn a_request_that_restarts_no_worker_is_told() {
+    let asked = |request: &str| told(&in_place().annotated(annotations::RESTART_WORKERS, request));
+    let start = "metadata.annotations[lockstep.dev/restart-workers]: ";
+    let job = in_place().spec.replicated_jobs[0].name.clone();
+    assert_eq!(
+        asked("job/nope again"),
+        [format!(
+            "{start}job/nope again has no effect: the JobSet has no Job nope"
+        )]
+    );
+    assert_eq!(
+        asked(&format!("replicatedJob/{job} again")),
+        [format!(
+            "{start}replicatedJob/{job} again has no effect: the lockstep.dev/restart-scope of replicatedJob {job} is not worker, \
+             so its workers restart with all others"
+        )]
+    );
+    let scoped = in_place().with(|js| {
+        let meta = js.spec.replicated_jobs[0]
+            .template
+            .metadata
+            .get_or_insert_default();
+        let scope = (annotations::RESTART_SCOPE.to_owned(), "worker".to_owned());
+        meta.annotations.get_or_insert_default().extend([scope]);
+    });
+    let request = format!("replicatedJob/{job} again");
+    assert!(told(&scoped.annotated(annotations::RESTART_WORKERS, &request)).is_empty());
+}
+
+#[test]
+fn negative_max_restarts_are_told() {
+    let js = plain().restarting(RestartStrategy::Recreate, -1);
+    assert_eq!(
+        told(&js),
+        ["spec.failurePolicy.maxRestarts: it is negative, so the first failure ends the JobSet"]
+    );
+}
+
+#[test]
 fn what_has_an_effect_is_not_spoken_of() {
     let mut all = in_place();
     for (key, places, _) in USER_ANNOTATIONS {
