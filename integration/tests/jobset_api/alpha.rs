@@ -147,26 +147,35 @@ async fn resources_change_while_suspended_and_the_pods_have_them(scene: Scene) -
         job["template"]["spec"]["template"]["spec"]["containers"][0]["resources"] = resources;
         job
     };
-    let before = json!({"requests": {"cpu": "4", "memory": "1Gi"}, "limits": {"memory": "1Gi"}});
-    let after = json!({"requests": {"cpu": "2"}});
+    // Something is added, changed and removed.
+    let steps = [
+        json!({}),
+        json!({"requests": {"cpu": "4", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}),
+        json!({"requests": {"cpu": "2"}}),
+    ];
     with_gates(scene, gate, async || {
+        let [first, others @ ..] = steps;
         scene
-            .create(jobset(json!({"replicatedJobs": [job(before)]})))
+            .create(jobset(json!({"replicatedJobs": [job(first)]})))
             .await?;
         scene.pods_become("js-a-0", "Running").await?;
-        let change = json!({"spec": {"replicatedJobs": [job(after.clone())]}});
-        let refused = scene.patch(change.clone()).await.unwrap_err().to_string();
-        ensure!(refused.contains("field is immutable"), "{refused}");
-        suspend(scene).await?;
-        scene.patch(change).await?;
-        scene.patch(json!({"spec": {"suspend": false}})).await?;
-        eventually("the pod has what the JobSet asks for", PATIENCE, async || {
-            let spec = pod(scene).await?.spec.unwrap_or_default();
-            let resources = spec.containers.into_iter().next().and_then(|one| one.resources);
-            ensure!(json!(resources) == after, "{resources:?}");
-            Ok(())
-        })
-        .await
+        for next in others {
+            let change = json!({"spec": {"replicatedJobs": [job(next.clone())]}});
+            let refused = scene.patch(change.clone()).await.unwrap_err().to_string();
+            ensure!(refused.contains("field is immutable"), "{refused}");
+            suspend(scene).await?;
+            scene.patch(change).await?;
+            scene.patch(json!({"spec": {"suspend": false}})).await?;
+            eventually("the pod has what the JobSet asks for", PATIENCE, async || {
+                let spec = pod(scene).await?.spec.unwrap_or_default();
+                let resources = spec.containers.into_iter().next().and_then(|one| one.resources);
+                ensure!(json!(resources) == next, "{resources:?}");
+                Ok(())
+            })
+            .await?;
+            scene.pods_become("js-a-0", "Running").await?;
+        }
+        Ok(())
     })
     .await
 }

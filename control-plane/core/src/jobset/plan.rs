@@ -3,9 +3,8 @@
 use jiff::SignedDuration;
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{PersistentVolumeClaim, Service, Toleration},
+    core::v1::{PersistentVolumeClaim, ResourceRequirements, Service, Toleration},
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::{JobSetStatus, TerminalState};
 use std::collections::BTreeMap;
 
@@ -131,21 +130,19 @@ pub struct Resume {
     pub scheduling_gates: Vec<String>,
     /// The execution attempt to mark the Job and its pods with (KEP-1282).
     pub execution_attempt: Option<i32>,
-    /// Requests and limits to set (KEP-1150). Empty if they cannot have changed.
+    /// Resources to set (KEP-1150). Empty if they cannot have changed.
     pub resources: Vec<ContainerResources>,
 }
 
-/// Requests and limits of one container.
+/// The resources of one container.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerResources {
     /// Name of the container.
     pub container: String,
     /// True if it is an init container.
     pub is_init: bool,
-    /// `resources.requests`.
-    pub requests: BTreeMap<String, Quantity>,
-    /// `resources.limits`.
-    pub limits: BTreeMap<String, Quantity>,
+    /// Requests, limits and claims. Only the first two can have changed.
+    pub resources: ResourceRequirements,
 }
 
 /// An event about the JobSet; its action is always `Reconciling`.

@@ -71,7 +71,7 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
     }
 }
 
-/// The requests and limits of a replicatedJob's containers, as they are now (KEP-1150).
+/// The resources of a replicatedJob's containers, as they are now (KEP-1150).
 pub(crate) fn resources(replicated_job: &ReplicatedJob) -> Vec<ContainerResources> {
     let Some(spec) = &replicated_job.template.spec else {
         return Vec::new();
@@ -79,14 +79,10 @@ pub(crate) fn resources(replicated_job: &ReplicatedJob) -> Vec<ContainerResource
     let Some(pod) = &spec.template.spec else {
         return Vec::new();
     };
-    let of = |container: &Container, is_init| {
-        let resources = container.resources.clone().unwrap_or_default();
-        ContainerResources {
-            container: container.name.clone(),
-            is_init,
-            requests: resources.requests.unwrap_or_default(),
-            limits: resources.limits.unwrap_or_default(),
-        }
+    let of = |container: &Container, is_init| ContainerResources {
+        container: container.name.clone(),
+        is_init,
+        resources: container.resources.clone().unwrap_or_default(),
     };
     let init = pod.init_containers.iter().flatten();
     let init = init.map(|container| of(container, true));

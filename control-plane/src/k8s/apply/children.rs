@@ -1,12 +1,9 @@
 //! Writes Jobs, Services and volume claims.
 
-use std::collections::BTreeMap;
-
 use futures::StreamExt;
 use futures::stream;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Resource;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, Request};
 use kube::runtime::reflector::ObjectRef;
@@ -361,17 +358,12 @@ fn resumed(job: &JobRef, resume: &Resume) -> Value {
     patch
 }
 
-/// A container with its requests and limits. They replace those of the Job, and its claims stay.
+/// A container with its resources. The directive replaces those of the Job, which an API server
+/// always shows, if only as an empty object. It would drop a part that the Job does not have.
 fn resources(one: &ContainerResources) -> Value {
-    let whole = |quantities: &BTreeMap<String, Quantity>| {
-        let mut whole = json!(quantities);
-        whole["$patch"] = json!("replace");
-        whole
-    };
-    json!({
-        "name": one.container,
-        "resources": {"requests": whole(&one.requests), "limits": whole(&one.limits)},
-    })
+    let mut whole = json!(one.resources);
+    whole["$patch"] = json!("replace");
+    json!({"name": one.container, "resources": whole})
 }
 
 #[cfg(test)]
@@ -424,14 +416,13 @@ mod tests {
 
     #[test]
     fn a_resumed_job_is_marked_with_its_attempt_and_gets_the_resources_of_its_containers() {
-        let quantity = |key: &str, value: &str| [(key.to_owned(), Quantity(value.to_owned()))].into();
+        let resources = json!({"requests": {"cpu": "2"}, "claims": [{"name": "gpu"}]});
         let resume = Resume {
             execution_attempt: Some(3),
             resources: vec![ContainerResources {
                 container: "worker".to_owned(),
                 is_init: false,
-                requests: quantity("cpu", "2"),
-                limits: BTreeMap::new(),
+                resources: serde_json::from_value(resources).unwrap(),
             }],
             ..Resume::default()
         };
@@ -440,8 +431,7 @@ mod tests {
         assert_eq!(patch["metadata"]["annotations"], mark);
         assert_eq!(patch["spec"]["template"]["metadata"]["annotations"], mark);
         let container = json!({"name": "worker", "resources": {
-            "requests": {"cpu": "2", "$patch": "replace"},
-            "limits": {"$patch": "replace"},
+            "requests": {"cpu": "2"}, "claims": [{"name": "gpu"}], "$patch": "replace",
         }});
         assert_eq!(
             patch["spec"]["template"]["spec"],
