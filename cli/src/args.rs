@@ -158,7 +158,7 @@ pub(crate) struct Restart {
     pub(crate) dry_run: bool,
 
     /// Longest time to wait, such as 90s or 5m
-    #[arg(long, value_parser = duration, default_value = "2m", value_name = "DURATION")]
+    #[arg(long, value_parser = duration, default_value = "2m", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) timeout: Duration,
 
     #[command(flatten)]
@@ -224,7 +224,7 @@ pub(crate) struct Timeline {
     pub(crate) jobset: String,
 
     /// The restart that led to this generation [default: the last completed one]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(crate) generation: Option<u64>,
 
     /// Write it as a self-contained HTML page with a picture; `-` is standard output
@@ -257,7 +257,7 @@ pub(crate) struct Demo {
     pub(crate) image: String,
 
     /// Number of workers
-    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64), allow_negative_numbers = true)]
     pub(crate) workers: u32,
 
     /// Keep what was created, to inspect it with `kubectl lockstep history`, `status -w` and so on
@@ -265,7 +265,7 @@ pub(crate) struct Demo {
     pub(crate) keep: bool,
 
     /// Time limit for the whole demo, such as 90s or 5m
-    #[arg(long, value_parser = duration, default_value = "2m", value_name = "DURATION")]
+    #[arg(long, value_parser = duration, default_value = "2m", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) timeout: Duration,
 
     #[command(flatten)]

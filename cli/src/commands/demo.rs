@@ -264,7 +264,9 @@ impl DemoObjects<'_> {
         let (namespace, jobset) = (&self.cluster.namespace, &self.jobset);
         if self.owns_namespace {
             if self.cluster.remove_namespace().await? {
-                print::note(&format!("removed namespace {namespace} with everything in it"));
+                print::note(&format!(
+                    "deleted namespace {namespace}; Kubernetes removes everything in it"
+                ));
             }
         } else if self.cluster.remove_jobset(jobset).await? {
             print::note(&format!("removed JobSet {}", self.name()));

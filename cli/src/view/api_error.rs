@@ -9,10 +9,12 @@ use tonic_types::StatusExt as _;
 /// The domain of Lockstep's reasons. Reasons of other domains are ignored.
 const DOMAIN: &str = "lockstep.dev";
 /// Fields of requests and the flags that fill them. Longer names come before their prefixes.
-const FLAGS: [(&str, &str); 5] = [
+const FLAGS: [(&str, &str); 6] = [
     ("only.replicated_job", "--replicated-job"),
     ("only.worker", "--worker"),
     ("only.job", "--job"),
+    // The message names the workers.
+    ("only", ""),
     ("namespace", "--namespace"),
     ("name", ""),
 ];
@@ -106,11 +108,7 @@ mod tests {
                 "--worker: must be a name",
             ),
             ("name", "name: is required", "is required"),
-            (
-                "only",
-                "only: the workers run in step",
-                "only: the workers run in step",
-            ),
+            ("only", "only: the workers run in step", "the workers run in step"),
         ] {
             assert_eq!(
                 words(&status("INVALID_FIELD", message, Some(field), None)),

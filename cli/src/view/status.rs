@@ -208,10 +208,13 @@ fn phase(jobset: &JobSet, status: &JobSetStatus, group: Option<&pb::Group>) -> S
     if jobset.is_suspended() || status.is_true(SUSPENDED) {
         return "Suspended".to_owned();
     }
+    let up = all_ready(jobset, status);
     if let Some(group) = group.filter(|group| group.phase() != pb::GroupPhase::Unspecified) {
+        // The workers were released, but not all of them have reported that they run; or there is
+        // no Job yet.
+        let starts = group.workers_up < group.workers_expected || group.workers_expected == 0 && !up;
         return match group.phase() {
-            // The workers were released, but not all of them have reported that they run.
-            pb::GroupPhase::InSync if group.workers_up < group.workers_expected => "Starting".to_owned(),
+            pb::GroupPhase::InSync if starts => "Starting".to_owned(),
             phase => camel(phase.as_str_name(), "GROUP_PHASE_"),
         };
     }
@@ -219,7 +222,6 @@ fn phase(jobset: &JobSet, status: &JobSetStatus, group: Option<&pb::Group>) -> S
         .in_place_restart
         .as_ref()
         .and_then(|status| status.phase.as_ref());
-    let up = all_ready(jobset, status);
     match durable {
         Some(InPlacePhase::InSync) | None if !up => "Starting".to_owned(),
         Some(phase) => phase.to_string(),

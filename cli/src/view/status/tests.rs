@@ -156,6 +156,28 @@ fn the_platform_api_knows_workers_better_than_their_pods() {
 }
 
 #[test]
+fn a_group_starts_until_its_jobs_exist_and_its_workers_run() {
+    let phase_with = |ready_jobs: i32, up: u32, expected: u32| {
+        let group = pb::Group {
+            phase: pb::GroupPhase::InSync.into(),
+            workers_up: up,
+            workers_expected: expected,
+            ..pb::Group::default()
+        };
+        let jobset = jobset(json!({"restarts": 0, "replicatedJobsStatus": ready(ready_jobs)}));
+        let status = jobset.status.clone().unwrap();
+        phase(&jobset, &status, Some(&group))
+    };
+    // No Job could be created.
+    assert_eq!(phase_with(0, 0, 0), "Starting");
+    assert_eq!(phase_with(0, 2, 3), "Starting");
+    // They run, though a probe may not have passed yet.
+    assert_eq!(phase_with(0, 3, 3), "InSync");
+    // All have completed.
+    assert_eq!(phase_with(1, 0, 0), "InSync");
+}
+
+#[test]
 fn an_end_takes_precedence_over_every_phase() {
     let ended = json!({"restarts": 1, "terminalState": "Failed", "inPlaceRestart": {"phase": "InSync"},
         "conditions": [{"type": "Failed", "status": "True", "reason": "ReachedMaxRestarts",

@@ -65,12 +65,16 @@ pub(super) fn status_to(
         DurablePhase::Recreating => InPlacePhase::Recreating,
         DurablePhase::Failed => InPlacePhase::Failed,
     };
+    // Something else is written while the workers come up for the first time.
+    let never_ran = before.is_none_or(|status| status.phase.is_none())
+        && phase == InPlacePhase::InSync
+        && durable.started.is_empty();
     let kept = before
         .filter(|status| status.phase.as_ref() == Some(&phase))
         .and_then(|status| status.last_transition_time.clone());
     InPlaceRestartStatus {
         kind,
-        phase: Some(phase),
+        phase: (!never_ran).then_some(phase),
         generation: i64::try_from(durable.generation.0).unwrap_or(i64::MAX),
         latest: i64::try_from(durable.latest.0).unwrap_or(i64::MAX),
         worker_restarts: durable.worker_restarts.iter().map(worker_restart_to).collect(),
@@ -83,7 +87,7 @@ pub(super) fn status_to(
         cause: durable.cause.as_ref().map(cause_to),
         handled_manual_request: durable.handled_request.clone(),
         handled_worker_restart: durable.handled_worker_restart.clone(),
-        last_transition_time: Some(kept.unwrap_or(Time(now))),
+        last_transition_time: (!never_ran).then(|| kept.unwrap_or(Time(now))),
     }
 }
 

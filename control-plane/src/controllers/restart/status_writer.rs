@@ -410,6 +410,31 @@ mod tests {
     }
 
     #[test]
+    fn the_phase_is_written_once_the_workers_have_run() {
+        let phase = |known: &JobSet, durable: Durable| {
+            let change = Change {
+                durable: Some(durable),
+                ..Change::default()
+            };
+            let patch = patch(known, &change, jiff::Timestamp::UNIX_EPOCH);
+            patch["status"]["inPlaceRestart"]["phase"].clone()
+        };
+        let asked = Durable {
+            handled_request: Some("now".to_owned()),
+            ..Durable::default()
+        };
+        assert_eq!(phase(&at("20"), asked.clone()), Value::Null);
+        let started = Durable {
+            started: ["a".to_owned()].into(),
+            ..Durable::default()
+        };
+        assert_eq!(phase(&at("20"), started), json!("InSync"));
+        let mut known = at("20");
+        known.status = Some(from_value(json!({"inPlaceRestart": {"phase": "InSync"}})).unwrap());
+        assert_eq!(phase(&known, asked), json!("InSync"));
+    }
+
+    #[test]
     fn a_cause_keeps_nothing_of_the_one_before() {
         let cause = Cause {
             reason: Reason::ManualRequest,

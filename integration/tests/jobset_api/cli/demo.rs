@@ -130,7 +130,9 @@ async fn in_a_namespace_of_its_own(scene: &Scene, demo: &[&str]) -> Result<()> {
     ensure!(made.starts_with("lockstep-demo-"), "{tried:#?}");
     tried.says(
         3,
-        &[&format!("note: removed namespace {made} with everything in it")],
+        &[&format!(
+            "note: deleted namespace {made}; Kubernetes removes everything in it"
+        )],
     )?;
     let namespaces: Api<Namespace> = Api::all(scene.client());
     let left = namespaces.get_opt(made).await?;
