@@ -21,7 +21,22 @@ pub(crate) const FROM: Extent = Extent {
 /// The same threshold for a JobSet, in bytes of usual text.
 pub(crate) const FROM_BYTES: usize = 1 << 20;
 
-static ALL: Semaphore = Semaphore::const_new(1);
+/// What the lock is made of.
+#[cfg(not(test))]
+fn semaphore() -> &'static Semaphore {
+    static ALL: Semaphore = Semaphore::const_new(1);
+    &ALL
+}
+
+/// Each test has a thread and a lock of its own. Otherwise a test whose clock is paused would wait
+/// for the work of another test while its own time passes.
+#[cfg(test)]
+fn semaphore() -> &'static Semaphore {
+    thread_local! {
+        static OF_THREAD: &'static Semaphore = Box::leak(Box::new(Semaphore::new(1)));
+    }
+    OF_THREAD.with(|semaphore| *semaphore)
+}
 
 /// The guard. Dropping it releases the lock.
 #[derive(Debug)]
@@ -33,7 +48,7 @@ pub(crate) struct Huge {
 pub(crate) async fn turn() -> Huge {
     // The semaphore is never closed.
     Huge {
-        _only: ALL.acquire().await.ok(),
+        _only: semaphore().acquire().await.ok(),
     }
 }
 

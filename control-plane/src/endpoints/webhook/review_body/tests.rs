@@ -8,9 +8,6 @@ use super::*;
 use crate::endpoints::webhook::routes::Admission;
 use crate::endpoints::webhook::tests::{admission, api_server};
 
-/// Huge bodies share one lock in the whole process, so their tests take turns.
-static HUGE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
 fn admitting() -> Admission {
     admission(api_server(Ok(std::collections::BTreeMap::new())))
 }
@@ -159,7 +156,6 @@ async fn bodies_that_wait_for_their_namespace_take_no_memory_of_others() {
 
 #[tokio::test]
 async fn of_those_that_take_much_to_read_there_is_one() {
-    let _alone = HUGE.lock().await;
     let admission = admitting();
     let elements = |namespace: &str| {
         let body = json!({"request": {"namespace": namespace, "object": vec![1; 20_000]}}).to_string();
@@ -175,7 +171,6 @@ async fn of_those_that_take_much_to_read_there_is_one() {
 
 #[tokio::test(start_paused = true)]
 async fn whatever_others_send_an_api_server_is_read_at_once() {
-    let _alone = HUGE.lock().await;
     let admission = admitting();
     admission.api_servers.set([[10, 0, 0, 200].into()]);
     assert!(now(asked(200, "good", 100), &admission).unwrap().is_ok());
