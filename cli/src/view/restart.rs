@@ -168,7 +168,7 @@ pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, request: &mut
         phase => {
             let phase = phase
                 .as_ref()
-                .map_or_else(|| "restarting".to_owned(), ToString::to_string);
+                .map_or_else(|| "starting".to_owned(), ToString::to_string);
             Progress::UnderWay(ProgressDetail {
                 words: match up {
                     Some((up, all)) => format!("{phase}, {up} of {all} workers up"),

@@ -114,7 +114,8 @@ pub struct JobSetSpec {
 
     /// The controller that manages this JobSet: a domain-prefixed path of at most 63 characters
     /// (such as `acme.io/foo`), immutable. This controller manages JobSets without a value and
-    /// those with `jobset.sigs.k8s.io/jobset-controller`, and ignores all others.
+    /// those with `jobset.sigs.k8s.io/jobset-controller`. Others it deletes when they have finished
+    /// and their TTL has expired, and leaves alone otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed_by: Option<String>,
 

@@ -170,7 +170,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     note_mode(&mode, observed, draft, plan);
     let some_succeeded = reached.iter().any(|state| state.succeeded > 0);
     let has_succeeded = some_succeeded && success_policy::is_met(jobset, &reached, &counts);
-    active::keep_start_time(observed, draft);
+    let becomes_active = active::keep_start_time(observed, draft);
     let time_left = active::time_left(observed, &draft.status);
     if !has_succeeded && time_left.is_some_and(|left| !left.is_positive()) {
         active::fail(observed, draft);
@@ -187,7 +187,9 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         draft.complete();
         return;
     }
-    if !active::note_run(observed, draft) {
+    // The status is written before anything else.
+    let writes_first = active::note_run(observed, draft) || becomes_active;
+    if !writes_first {
         run(observed, children, &reached, draft, plan);
     }
     plan.requeue_after = plan.requeue_after.into_iter().chain(time_left).min();
@@ -323,7 +325,12 @@ fn follow_upstream_agents(observed: &Observed, children: &Children<'_>, draft: &
     match upstream_agent::judge(jobset, &draft.status, &pods, created) {
         Verdict::Wait => {}
         Verdict::GiveUp => draft.fail(reasons::REACHED_MAX_RESTARTS, messages::REACHED_MAX_RESTARTS),
-        Verdict::Current(attempt) => draft.status.current_in_place_restart_attempt = Some(attempt),
+        Verdict::Current(attempt) => {
+            if draft.status.current_in_place_restart_attempt.is_some() {
+                active::note_restart_by_agents(observed, draft);
+            }
+            draft.status.current_in_place_restart_attempt = Some(attempt);
+        }
         Verdict::Previous(attempt) => draft.status.previous_in_place_restart_attempt = Some(attempt),
     }
 }

@@ -10,6 +10,7 @@ mod children;
 mod event_dedup;
 pub mod events;
 mod recorder;
+mod resources;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,8 +75,8 @@ pub enum ApplyError {
     },
     /// The resources of a suspended JobSet have changed, and its Job does not take them.
     #[error(
-        "resources of job {job:?} not changed: {}. Kubernetes allows it if the API server has the \
-         feature gate MutablePodResourcesForSuspendedJobs",
+        "resources of job {job:?} not changed: {}. An API server without the feature gate \
+         MutablePodResourcesForSuspendedJobs refuses each change",
         error_message(error)
     )]
     PropagateResources {

@@ -97,6 +97,7 @@ impl Controllers {
             registry: Arc::clone(&self.registry),
             recorder,
             agents: settings.agents.clone(),
+            counts_attempts: settings.features.execution_attempts,
             replaces_pods: settings.replace_lost_pods,
             backwards: self.backwards.clone(),
             board: Arc::clone(board),

@@ -143,7 +143,7 @@ fn few(mut warnings: Vec<String>) -> Vec<String> {
     if warnings.len() > MOST {
         let left_out = warnings.len() - (MOST - 1);
         warnings.truncate(MOST - 1);
-        warnings.push(format!("and {left_out} more annotations without effect"));
+        warnings.push(format!("and {left_out} more warnings"));
     }
     for warning in &mut warnings {
         if warning.len() > LONGEST {
@@ -162,9 +162,7 @@ fn all(jobset: &JobSet, features: &Features) -> Vec<String> {
         warnings.extend(request_in_vain(jobset));
     }
     if jobset.max_restarts() < 0 {
-        warnings.push(
-            "spec.failurePolicy.maxRestarts: it is negative, so the first failure ends the JobSet".to_owned(),
-        );
+        warnings.push("spec.failurePolicy.maxRestarts: it is negative, which counts as 0".to_owned());
     }
     if jobset.spec.active_deadline_seconds.is_some() && !features.active_deadline {
         warnings.push(

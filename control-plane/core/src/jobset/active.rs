@@ -19,22 +19,30 @@ use crate::jobset::status::{Draft, NewCondition};
 #[cfg(test)]
 mod tests;
 
-/// Keeps the time since when the JobSet is active. A suspended JobSet has none.
-pub(crate) fn keep_start_time(observed: &Observed, draft: &mut Draft<'_>) {
-    if !observed.features.active_deadline {
-        return;
-    }
+/// Keeps the time since when the JobSet is active. A suspended JobSet has none. Nor has one while
+/// the gate is off, since nobody would keep it. Returns true if the JobSet becomes active now: that
+/// must be written before anything is done that may fail, or the time would never begin.
+pub(crate) fn keep_start_time(observed: &Observed, draft: &mut Draft<'_>) -> bool {
     let status = &mut draft.status;
-    if observed.jobset.is_suspended() {
+    if !observed.features.active_deadline || observed.jobset.is_suspended() {
         status.start_time = None;
-        return;
+        return false;
     }
+    let becomes_active = status.start_time.is_none();
     let start = status.start_time.get_or_insert(Time(observed.now));
     // Before the first restart, a change of the phase says that the workers have come up.
     let group = status.in_place_restart.as_ref();
     let restarted = group.filter(|group| group.generation > 0);
     if let Some(last) = restarted.and_then(|group| group.last_transition_time.as_ref()) {
         start.0 = start.0.max(last.0);
+    }
+    becomes_active
+}
+
+/// Notes that upstream's agents have restarted all workers.
+pub(crate) fn note_restart_by_agents(observed: &Observed, draft: &mut Draft<'_>) {
+    if observed.features.active_deadline {
+        draft.status.start_time = Some(Time(observed.now));
     }
 }
 

@@ -130,7 +130,7 @@ pub struct Resume {
     pub scheduling_gates: Vec<String>,
     /// The execution attempt to mark the Job and its pods with (KEP-1282).
     pub execution_attempt: Option<i32>,
-    /// Resources to set (KEP-1150). Empty if they cannot have changed.
+    /// Resources that the containers should have (KEP-1150). Empty if they cannot have changed.
     pub resources: Vec<ContainerResources>,
 }
 
@@ -141,7 +141,7 @@ pub struct ContainerResources {
     pub container: String,
     /// True if it is an init container.
     pub is_init: bool,
-    /// Requests, limits and claims. Only the first two can have changed.
+    /// Requests and limits. The Job keeps its claims.
     pub resources: ResourceRequirements,
 }
 

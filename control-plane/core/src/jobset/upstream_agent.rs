@@ -84,7 +84,7 @@ pub(crate) fn reports(pods: &[AgentPod]) -> bool {
 
 /// True if the kubelet has restarted a container of a pod more often than `maxRestarts` allows.
 pub(crate) fn restarted_too_often(jobset: &JobSet, pods: &[AgentPod]) -> bool {
-    let most = jobset.max_restarts();
+    let most = jobset.max_restarts().max(0);
     pods.iter().any(|pod| pod.container_restarts > most)
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn judge(
     pods: &[AgentPod],
     created: impl Fn(&ReplicatedJob) -> bool,
 ) -> Verdict {
-    let most = jobset.max_restarts();
+    let most = jobset.max_restarts().max(0);
     if restarted_too_often(jobset, pods) {
         return Verdict::GiveUp;
     }

@@ -1,8 +1,8 @@
 //! Builds the Jobs of a JobSet.
 //!
-//! Promises: the same JobSet and restart attempt always give the same Job; labels, annotations and
-//! names are upstream's; missing fields of the JobSet are defaulted here, because objects can
-//! arrive without defaults.
+//! Promises: the same JobSet, restart attempt and execution attempt always give the same Job;
+//! labels, annotations and names are upstream's; missing fields of the JobSet are defaulted here,
+//! because objects can arrive without defaults.
 
 use std::collections::BTreeMap;
 

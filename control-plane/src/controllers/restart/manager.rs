@@ -77,6 +77,8 @@ pub struct Dependencies {
     pub recorder: RestartRecorder,
     /// How agents get into containers.
     pub agents: Agents,
+    /// True if execution attempts are counted (KEP-1282).
+    pub counts_attempts: bool,
     /// Set if lost pods are replaced here and not by the Job controller.
     pub replaces_pods: bool,
     /// Takes reports of an API server that has gone back to an older state.
@@ -105,6 +107,7 @@ impl Manager {
             registry,
             recorder,
             agents,
+            counts_attempts,
             replaces_pods,
             backwards,
             board,
@@ -115,6 +118,7 @@ impl Manager {
             clock: Clock::start(),
             recorder,
             agents,
+            counts_attempts,
             replacement_permits: replaces_pods.then(|| Arc::new(Semaphore::new(pod_replacer::AT_ONCE))),
             board,
             backwards,

@@ -63,6 +63,8 @@ pub struct Change {
     pub kind: Option<InPlaceKind>,
     /// All conditions, if one of them changes.
     pub conditions: Option<Vec<Condition>>,
+    /// True if execution attempts are counted (KEP-1282).
+    pub counts_attempts: bool,
 }
 
 impl Change {
@@ -231,7 +233,7 @@ pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> Value {
             });
             status["restarts"] = json!(known.restart_attempt().saturating_add(1));
             status["restartsCountTowardsMax"] = json!(counted.saturating_add(1));
-            if let Some(attempts) = attempts {
+            if let Some(attempts) = attempts.filter(|_| change.counts_attempts) {
                 status["executionAttempts"] = json!(attempts.saturating_add(1));
             }
         }
@@ -388,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_recreation_raises_the_restarts_and_the_execution_attempts_if_they_are_counted() {
-        let patched = |status: Value| {
+        let patched = |status: Value, counts_attempts| {
             let mut known = at("20");
             known.status = Some(from_value(status).unwrap());
             let durable = Durable {
@@ -398,15 +400,18 @@ mod tests {
             };
             let change = Change {
                 durable: Some(durable),
+                counts_attempts,
                 ..Change::default()
             };
             let mut patch = patch(&known, &change, jiff::Timestamp::UNIX_EPOCH);
             let status = &mut patch["status"];
             (status["restarts"].take(), status["executionAttempts"].take())
         };
-        assert_eq!(patched(json!({"restarts": 1})), (json!(2), Value::Null));
+        let uncounted = json!({"restarts": 1});
+        assert_eq!(patched(uncounted, true), (json!(2), Value::Null));
         let counted = json!({"restarts": 1, "executionAttempts": 5});
-        assert_eq!(patched(counted), (json!(2), json!(6)));
+        assert_eq!(patched(counted.clone(), true), (json!(2), json!(6)));
+        assert_eq!(patched(counted, false), (json!(2), Value::Null));
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub(super) struct Context {
     pub(super) clock: Clock,
     pub(super) recorder: RestartRecorder,
     pub(super) agents: Agents,
+    /// True if execution attempts are counted (KEP-1282).
+    pub(super) counts_attempts: bool,
     /// Permits to create pods in place of lost ones. `None` if the Job controller does that.
     pub(super) replacement_permits: Option<Arc<Semaphore>>,
     pub(super) board: Arc<Board>,

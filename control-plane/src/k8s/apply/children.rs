@@ -11,13 +11,13 @@ use lockstep_api::JobSet;
 use lockstep_api::annotations::EXECUTION_ATTEMPT;
 use lockstep_core::jobset::network;
 use lockstep_core::jobset::owner::is_controlled_by;
-use lockstep_core::jobset::plan::{Change, ContainerResources, JobChange, JobRef, Resume};
+use lockstep_core::jobset::plan::{Change, JobChange, JobRef, Resume};
 use serde_json::{Value, json};
 
 use crate::k8s::watch::lean::Lean;
 use crate::k8s::watch::lean::fetch::{self, SelectorSeen};
 
-use super::{Applier, ApplyError, OF_ONE, error_message, is_status};
+use super::{Applier, ApplyError, OF_ONE, error_message, is_status, resources};
 
 /// How many failures of Jobs one event lists: there may be 500, each as long as an event may be.
 const LISTED_FAILURES: usize = 3;
@@ -256,6 +256,10 @@ impl Applier {
                     .await
             }
             Change::Resume(mut resume) => {
+                if !resume.resources.is_empty() {
+                    let wanted = std::mem::take(&mut resume.resources);
+                    resume.resources = self.differing_resources(key, &job, wanted).await?;
+                }
                 if resume.clear_start_time {
                     self.metrics.wrote("Job", "status");
                     let cleared = api
@@ -321,7 +325,7 @@ fn resumed(job: &JobRef, resume: &Resume) -> Value {
     let mut pod = json!({});
     for (list, is_init) in [("initContainers", true), ("containers", false)] {
         let of_list = resume.resources.iter().filter(|one| one.is_init == is_init);
-        let of_list: Vec<Value> = of_list.map(resources).collect();
+        let of_list: Vec<Value> = of_list.map(resources::patch).collect();
         if !of_list.is_empty() {
             pod[list] = json!(of_list);
         }
@@ -358,16 +362,10 @@ fn resumed(job: &JobRef, resume: &Resume) -> Value {
     patch
 }
 
-/// A container with its resources. The directive replaces those of the Job, which an API server
-/// always shows, if only as an empty object. It would drop a part that the Job does not have.
-fn resources(one: &ContainerResources) -> Value {
-    let mut whole = json!(one.resources);
-    whole["$patch"] = json!("replace");
-    json!({"name": one.container, "resources": whole})
-}
-
 #[cfg(test)]
 mod tests {
+    use lockstep_core::jobset::plan::ContainerResources;
+
     use super::*;
 
     fn job() -> JobRef {
@@ -416,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_resumed_job_is_marked_with_its_attempt_and_gets_the_resources_of_its_containers() {
-        let resources = json!({"requests": {"cpu": "2"}, "claims": [{"name": "gpu"}]});
+        let resources = json!({"requests": {"cpu": "2"}});
         let resume = Resume {
             execution_attempt: Some(3),
             resources: vec![ContainerResources {

@@ -101,7 +101,7 @@ fn negative_max_restarts_are_told() {
     let js = plain().restarting(RestartStrategy::Recreate, -1);
     assert_eq!(
         told(&js),
-        ["spec.failurePolicy.maxRestarts: it is negative, so the first failure ends the JobSet"]
+        ["spec.failurePolicy.maxRestarts: it is negative, which counts as 0"]
     );
 }
 
@@ -331,7 +331,7 @@ fn there_are_few_warnings_and_none_is_long() {
     }
     let told = told(&many);
     assert_eq!(told.len(), 10);
-    assert_eq!(told[9], "and 21 more annotations without effect");
+    assert_eq!(told[9], "and 21 more warnings");
     assert!(told.iter().all(|warning| warning.len() <= 256), "{told:?}");
     assert!(told[0].ends_with("..."), "{told:?}");
 }

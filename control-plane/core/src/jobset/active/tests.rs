@@ -120,6 +120,30 @@ fn the_deadline_begins_anew_with_each_recreation_and_each_restart_in_place() {
 }
 
 #[test]
+fn the_start_is_written_before_anything_that_may_fail() {
+    let mut cluster = cluster(limited(60));
+    let first = cluster.reconcile();
+    assert_eq!((first.create_jobs.len(), first.create_service), (0, None));
+    let began = start(&cluster).unwrap();
+    cluster.settle();
+    assert_eq!((start(&cluster), cluster.jobs.len()), (Some(began), 2));
+}
+
+#[test]
+fn a_start_from_before_the_gate_was_switched_off_does_not_count() {
+    let mut cluster = cluster(limited(60));
+    cluster.settle();
+    cluster.features.active_deadline = false;
+    cluster.settle();
+    assert_eq!(start(&cluster), None);
+    cluster.now = at(1000);
+    cluster.features.active_deadline = true;
+    cluster.settle();
+    assert!(start(&cluster).unwrap() >= at(1000));
+    assert_eq!(status(&cluster).terminal_state, None);
+}
+
+#[test]
 fn without_the_gate_no_time_is_kept_and_no_deadline_holds() {
     let mut cluster = cluster(limited(1));
     cluster.features = Features::default();

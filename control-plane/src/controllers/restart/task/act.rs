@@ -93,6 +93,7 @@ impl Task {
                 |node| registry.why_without_agents(node),
                 jiff::Timestamp::now(),
             ),
+            counts_attempts: self.context.counts_attempts,
         };
         let is_up_to_date = self.status_writer.want(&self.jobset, change);
         // The annotation must not delay a restart.

@@ -32,6 +32,7 @@ impl World {
                 InPlaceKind::Supervised
             }),
             conditions: None,
+            counts_attempts: false,
         };
         let patch = Box::new(real::patch(known, &change, self.timestamp()));
         let life = self.replicas[replica].life;
