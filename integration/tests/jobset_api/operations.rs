@@ -341,8 +341,8 @@ async fn a_file_that_cannot_be_is_refused_by_its_field(scene: Scene) -> Result<(
             "metrics.bindAddress: \"here\" is not",
         ),
         (
-            "featureGates: {Nope: true}",
-            "featureGates: unrecognized feature gate: Nope",
+            "featureGates: {TLSOptions: false}",
+            "featureGates: cannot set feature gate TLSOptions to false",
         ),
         (
             "clientConnection: {qps: fast}",
