@@ -327,7 +327,7 @@ fn follow_upstream_agents(observed: &Observed, children: &Children<'_>, draft: &
         Verdict::GiveUp => draft.fail(reasons::REACHED_MAX_RESTARTS, messages::REACHED_MAX_RESTARTS),
         Verdict::Current(attempt) => {
             if draft.status.current_in_place_restart_attempt.is_some() {
-                active::note_restart_by_agents(observed, draft);
+                active::note_restart(observed, draft);
             }
             draft.status.current_in_place_restart_attempt = Some(attempt);
         }

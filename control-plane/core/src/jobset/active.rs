@@ -8,13 +8,12 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{
     JobSetStatus,
-    conditions::{self, messages, reasons},
+    conditions::{self, reasons},
 };
 
 use crate::common::features::Features;
 use crate::jobset::observed::Observed;
-use crate::jobset::plan::Severity;
-use crate::jobset::status::{Draft, NewCondition};
+use crate::jobset::status::Draft;
 
 #[cfg(test)]
 mod tests;
@@ -39,8 +38,8 @@ pub(crate) fn keep_start_time(observed: &Observed, draft: &mut Draft<'_>) -> boo
     becomes_active
 }
 
-/// Notes that upstream's agents have restarted all workers.
-pub(crate) fn note_restart_by_agents(observed: &Observed, draft: &mut Draft<'_>) {
+/// Notes that all workers were restarted: the deadline starts again.
+pub(crate) fn note_restart(observed: &Observed, draft: &mut Draft<'_>) {
     if observed.features.active_deadline {
         draft.status.start_time = Some(Time(observed.now));
     }
@@ -66,10 +65,8 @@ pub(crate) fn fail(observed: &Observed, draft: &mut Draft<'_>) {
 
 /// Notes that all Jobs are recreated: `status.restarts` was just raised.
 pub(crate) fn note_recreation(observed: &Observed, draft: &mut Draft<'_>) {
+    note_restart(observed, draft);
     let status = &mut draft.status;
-    if observed.features.active_deadline {
-        status.start_time = Some(Time(observed.now));
-    }
     if observed.features.execution_attempts {
         let before = status.execution_attempts;
         let before = before.unwrap_or(status.restarts.saturating_sub(1));
@@ -91,13 +88,7 @@ pub(crate) fn note_run(observed: &Observed, draft: &mut Draft<'_>) -> bool {
         Some(_) => return false,
     };
     if is_resumed {
-        draft.set_condition(&NewCondition {
-            severity: Severity::Normal,
-            type_: conditions::SUSPENDED,
-            status: false,
-            reason: reasons::RESUME_JOBS,
-            message: messages::RESUME_JOBS,
-        });
+        draft.set_resumed();
     }
     is_resumed
 }

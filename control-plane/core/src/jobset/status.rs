@@ -114,6 +114,17 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Ends `Suspended`, if it was ever set.
+    pub(crate) fn set_resumed(&mut self) {
+        self.set_condition(&NewCondition {
+            severity: Severity::Normal,
+            type_: conditions::SUSPENDED,
+            status: false,
+            reason: reasons::RESUME_JOBS,
+            message: messages::RESUME_JOBS,
+        });
+    }
+
     /// Ends `RestartingJobSet`, if it was ever set.
     pub(crate) fn set_not_restarting(&mut self, reason: &str, message: &str) {
         self.set_condition(&NewCondition {

@@ -93,12 +93,6 @@ pub(super) fn resume(
         }
     }
     if !startup::is_in_progress(jobset, rollout.reached) {
-        draft.set_condition(&NewCondition {
-            severity: Severity::Normal,
-            type_: conditions::SUSPENDED,
-            status: false,
-            reason: reasons::RESUME_JOBS,
-            message: messages::RESUME_JOBS,
-        });
+        draft.set_resumed();
     }
 }
