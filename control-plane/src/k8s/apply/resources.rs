@@ -3,6 +3,8 @@
 //! Promises: only what differs from the Job is written, so that a Job whose resources have not
 //! changed is resumed by every API server. A Job keeps its claims.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::Resource;
@@ -69,13 +71,14 @@ impl Applier {
 }
 
 fn differing(wanted: Vec<ContainerResources>, seen: SeenPodSpec) -> Vec<ContainerResources> {
+    // There may be thousands of containers.
+    let by_name = |list: Vec<SeenContainer>| -> BTreeMap<String, ResourceRequirements> {
+        list.into_iter().map(|one| (one.name, one.resources)).collect()
+    };
+    let (init, regular) = (by_name(seen.init_containers), by_name(seen.containers));
     let differs = |mut one: ContainerResources| {
-        let list = if one.is_init {
-            &seen.init_containers
-        } else {
-            &seen.containers
-        };
-        let now = &list.iter().find(|seen| seen.name == one.container)?.resources;
+        let list = if one.is_init { &init } else { &regular };
+        let now = list.get(&one.container)?;
         let same = one.resources.requests.clone().unwrap_or_default()
             == now.requests.clone().unwrap_or_default()
             && one.resources.limits.clone().unwrap_or_default() == now.limits.clone().unwrap_or_default();
