@@ -37,7 +37,7 @@ pub struct Gang {
     pub schedule_timeout_seconds: Option<i32>,
 
     /// What starts a gang together: `PodGroup` (kube-scheduler, if the API server serves
-    /// `scheduling.k8s.io/v1alpha2`), `Gates` (this controller, by scheduling gates) or `Auto`
+    /// PodGroups), `Gates` (this controller, by scheduling gates) or `Auto`
     /// (`PodGroup` if available, else `Gates`).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Auto"))]

@@ -18,6 +18,7 @@ mod groups;
 mod lean_objects;
 mod metrics;
 mod task;
+mod version;
 mod watch;
 mod write_failures;
 mod writer;

@@ -2,9 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::scheduling::v1alpha2::PodGroup;
 use kube::ResourceExt;
-use kube::api::ListParams;
 use lockstep_api::{GangPhase, conditions};
 use lockstep_integration::harness::eventually;
 use serde_json::json;
@@ -23,11 +21,11 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// The policies of the set's PodGroups.
 async fn policies(pool: &Pool) -> Result<Vec<serde_json::Value>> {
-    let groups = pool.scene.api::<PodGroup>().list(&ListParams::default()).await?;
+    let groups = pool.scheduling("podgroups").await?;
     let policies = groups
         .iter()
-        .map(|group| serde_json::to_value(&group.spec.scheduling_policy));
-    Ok(policies.collect::<Result<_, _>>()?)
+        .map(|group| group.data["spec"]["schedulingPolicy"].clone());
+    Ok(policies.collect())
 }
 
 /// Waits until another pod is bound in place of this one.

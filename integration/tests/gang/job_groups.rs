@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::scheduling::v1alpha2::{PodGroup, Workload};
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 use lockstep_api::{GangPhase, conditions};
@@ -99,18 +98,8 @@ async fn without_the_pod_webhook(pool: &Pool) -> Result<()> {
     let set = Set::new("whole", "PodGroup", [part("m", 2, 2, 1), part("w", 3, 3, 1)]);
     let made = pool.create(&set).await?;
     pool.until_phase("whole", GangPhase::Scheduled).await?;
-    let podgroups = pool
-        .scene
-        .api::<PodGroup>()
-        .list(&ListParams::default())
-        .await?
-        .items;
-    let workloads = pool
-        .scene
-        .api::<Workload>()
-        .list(&ListParams::default())
-        .await?
-        .items;
+    let podgroups = pool.scheduling("podgroups").await?;
+    let workloads = pool.scheduling("workloads").await?;
     let owners: Vec<_> = podgroups
         .iter()
         .map(ResourceExt::owner_references)
@@ -164,7 +153,7 @@ async fn with_the_pod_webhook(pool: &Pool, backend: &'static str) -> Result<()> 
     pool.until_condition(&name, conditions::MIN_AVAILABLE, "Scheduled")
         .await?;
     let pods = pool.pods(&name).await?;
-    let of_jobset = pool.scene.api::<PodGroup>().list(&ListParams::default()).await?;
+    let of_jobset = pool.scheduling("podgroups").await?;
     let of_jobset = of_jobset.iter().filter(|group| {
         let mut owners = group.owner_references().iter();
         owners.any(|owner| owner.kind == "JobSet" && owner.name == name)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use lockstep_api::{GangPhase, JobSet, JobSetStatus, labels};
 use lockstep_integration::harness::eventually;
 use lockstep_integration::harness::hollow::{self, Kubelets, POOL, RUNS_FOR, SILENT};
@@ -310,6 +310,18 @@ impl Pool {
             Ok(())
         })
         .await
+    }
+
+    /// Objects of `scheduling.k8s.io`, in the version that the API server prefers.
+    pub(crate) async fn scheduling(&self, resource: &str) -> Result<Vec<DynamicObject>> {
+        let resource = format!("{resource}.scheduling.k8s.io");
+        let list = self
+            .scene
+            .namespace
+            .kubectl(&["get", &resource, "--output=json"])
+            .await?;
+        let list: Value = serde_json::from_str(&list)?;
+        Ok(serde_json::from_value(list["items"].clone())?)
     }
 
     pub(crate) async fn status(&self, set: &str) -> Result<JobSetStatus> {

@@ -229,7 +229,7 @@ fn is_gated(pod: &Pod) -> bool {
         .any(|gate| gate.name == labels::GANG_GATE)
 }
 
-/// This API server serves no `scheduling.k8s.io/v1alpha2`.
+/// This API server serves no PodGroups.
 async fn without_pod_groups_the_gates_start_a_gang_and_who_asked_for_them_is_told(
     scene: Scene,
 ) -> Result<()> {
@@ -250,7 +250,7 @@ async fn without_pod_groups_the_gates_start_a_gang_and_who_asked_for_them_is_tol
             })
             .await?;
         let condition = waits.condition(conditions::MIN_AVAILABLE).context("none")?;
-        let why = "does not serve scheduling.k8s.io/v1alpha2";
+        let why = "does not serve PodGroups";
         ensure!(
             condition.message.contains(why) == (backend == "PodGroup"),
             "{backend}: {}",

@@ -106,13 +106,16 @@ impl Announcement {
     }
 }
 
-/// A PodGroup of `scheduling.k8s.io/v1alpha2` that should exist, in the JobSet's namespace.
+/// A PodGroup (`scheduling.k8s.io`) that should exist, in the JobSet's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodGroupRef {
     /// Its name.
     pub name: String,
     /// How its pods start.
     pub policy: GroupPolicy,
+    /// The PriorityClass of its pods, if their templates name one. From Kubernetes 1.37 on,
+    /// kube-scheduler refuses a PodGroup of another priority than its pods.
+    pub priority_class: Option<String>,
     /// True if an existing PodGroup of this name with another policy must be recreated. Otherwise
     /// it is left unchanged.
     pub exact: bool,

@@ -10,7 +10,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSchedulingGroup, PodSpec, PodTemplateSpec};
 use lockstep_api::{Gang, GangBackend, JobSet, ReplicatedJob, annotations, labels, naming};
 
-use super::members::{is_indexed, topology};
+use super::members::{dependent, is_indexed, priority_class, topology};
 use super::{Backend, gang_name};
 use crate::jobset::children::{Children, job_index};
 use crate::jobset::status::is_suspended;
@@ -28,13 +28,16 @@ pub(crate) struct Marks {
 /// The backend that starts the gangs of a JobSet. `pod_groups` is true if the cluster serves
 /// PodGroups.
 ///
-/// A PodGroup needs two things. If only some pods of a Job are below the minimum, the completion
-/// index must tell which. And no Job may be placed exclusively: its followers are created only
-/// after the leader is scheduled, while kube-scheduler would wait for all of them. In other cases
-/// gates start the gang.
+/// A PodGroup needs three things. All its pods have the same priority. If only some pods of a Job
+/// are below the minimum, the completion index must tell which. And no Job may be placed
+/// exclusively: its followers are created only after the leader is scheduled, while kube-scheduler
+/// would wait for all of them. In other cases gates start the gang.
 #[must_use]
 pub fn backend(jobset: &JobSet, gang: &Gang, pod_groups: bool) -> Backend {
     if !pod_groups || gang.backend() == GangBackend::Gates {
+        return Backend::Gates;
+    }
+    if mixed_priorities(jobset).is_some() {
         return Backend::Gates;
     }
     let minimums = gang.minimums(&jobset.spec.replicated_jobs);
@@ -43,6 +46,18 @@ pub fn backend(jobset: &JobSet, gang: &Gang, pod_groups: bool) -> Backend {
         topology(jobset, job).is_none() && (minimum == job.pods() || is_indexed(job))
     });
     if can { Backend::PodGroup } else { Backend::Gates }
+}
+
+/// Two replicatedJobs of one gang whose pods have different PriorityClasses.
+fn mixed_priorities(jobset: &JobSet) -> Option<(&str, &str)> {
+    if dependent(jobset) {
+        // Each is a gang of its own.
+        return None;
+    }
+    let mut jobs = jobset.spec.replicated_jobs.iter();
+    let first = jobs.next()?;
+    let other = jobs.find(|job| priority_class(job) != priority_class(first))?;
+    Some((&first.name, &other.name))
 }
 
 /// Why gates start the gangs of a JobSet that asks for PodGroups; `None`: it does not ask, or gets
@@ -54,13 +69,15 @@ pub(crate) fn overruled(jobset: &JobSet, pod_groups: bool) -> Option<String> {
     }
     let mut jobs = jobset.spec.replicated_jobs.iter();
     let why = if !pod_groups {
-        "the API server does not serve scheduling.k8s.io/v1alpha2, or the control plane has no permission for it or no webhooks"
+        "the API server does not serve PodGroups, or the control plane has no permission for it or no webhooks"
             .to_owned()
     } else if let Some(job) = jobs.find(|job| topology(jobset, job).is_some()) {
         format!(
             "Jobs of replicatedJob {} are placed exclusively by affinity",
             job.name
         )
+    } else if let Some((one, other)) = mixed_priorities(jobset) {
+        format!("replicatedJobs {one} and {other} have different PriorityClasses")
     } else {
         "pods have no completion index to tell which of them are optional workers".to_owned()
     };

@@ -26,6 +26,13 @@ pub fn dependent(jobset: &JobSet) -> bool {
             .any(|job| !job.depends_on.is_empty())
 }
 
+/// The PriorityClass that the pod template of a replicatedJob names.
+pub(super) fn priority_class(replicated_job: &ReplicatedJob) -> Option<&str> {
+    let job = replicated_job.template.spec.as_ref()?;
+    let name = job.template.spec.as_ref()?.priority_class_name.as_deref();
+    name.filter(|name| !name.is_empty())
+}
+
 /// Name of a replicatedJob's gang: its own name if replicatedJobs start in order, else that of the
 /// first replicatedJob.
 #[must_use]
@@ -75,6 +82,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
             Some(gang) => gang,
             None => gangs.push_mut(Gang {
                 name: name.to_owned(),
+                priority_class: priority_class(replicated_job).map(ToOwned::to_owned),
                 timeout,
                 ..Gang::default()
             }),

@@ -81,6 +81,8 @@ pub struct Gang {
     /// Name of its PodGroup, if kube-scheduler starts it. It is unique to the JobSet, restart
     /// attempt and minimum.
     pub pod_group: Option<String>,
+    /// The PriorityClass that the templates of its pods name. Without meaning for gates.
+    pub priority_class: Option<String>,
     /// How long the minimum may take to be bound after its release.
     pub timeout: SignedDuration,
     /// When its Jobs were started.

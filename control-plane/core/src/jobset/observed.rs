@@ -39,7 +39,7 @@ pub struct Observed {
     pub changed: Option<Changed>,
     /// The JobSet's pods of the current restart attempt, if it has a gang.
     pub gang_pods: Vec<GangPod>,
-    /// True if the API server serves PodGroups (`scheduling.k8s.io/v1alpha2`).
+    /// True if the API server serves PodGroups (`scheduling.k8s.io`).
     pub pod_groups: bool,
     /// True if node daemons are installed. Without them only the kubelet and upstream's agents
     /// restart workers in place.

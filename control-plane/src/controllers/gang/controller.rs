@@ -99,7 +99,7 @@ async fn follow(
                 None => return,
             },
             () = writer.watched.changed.notified() => {}
-            Some(()) = served.next() => {}
+            Some(()) = served.next() => view.forget_pod_groups(),
             () = sleep_until(wake) => {}
         }
         while let Some(Some(key)) = changes.next().now_or_never() {

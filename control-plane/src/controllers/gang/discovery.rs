@@ -1,7 +1,9 @@
-//! Finds out if kube-scheduler can start gangs: it can if the API server serves PodGroups.
+//! Finds out if kube-scheduler can start gangs: it can if the API server serves PodGroups, in a
+//! version that the control plane knows.
 //!
-//! Promises: it asks the API server once a minute. It asks sooner if a PodGroup cannot be created,
-//! but not within five seconds after an answer. An answer holds until the next one.
+//! Promises: it asks the API server once a minute, version by version. It asks sooner if a PodGroup
+//! cannot be created, but not within five seconds after an answer. An answer holds until the next
+//! one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +14,9 @@ use kube::Client;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
+use super::version::Version;
 use crate::k8s::apply::is_status;
 
-/// The API group of Workloads and PodGroups (Kubernetes KEP-4671).
-const API: &str = "scheduling.k8s.io/v1alpha2";
 /// The resources that gangs need.
 const KINDS: [&str; 2] = ["workloads", "podgroups"];
 /// The pause after a request without an answer.
@@ -29,13 +30,16 @@ const DOUBTED: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(crate) struct PodGroups {
     answer: watch::Sender<Option<ApiSupport>>,
+    /// The version that was served last. The best one, if none was.
+    version: watch::Sender<Version>,
     doubt: Arc<Notify>,
 }
 
 /// What the API server says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ApiSupport {
-    Served,
+    /// In this version, which is the best of those that are served.
+    Served(Version),
     NotServed,
     /// The control plane has no permission to ask.
     Forbidden,
@@ -46,13 +50,20 @@ impl PodGroups {
     pub(crate) fn unknown() -> Self {
         Self {
             answer: watch::Sender::new(None),
+            version: watch::Sender::new(Version::V1Beta1),
             doubt: Arc::default(),
         }
     }
 
     /// True if the API server serves them.
     pub(crate) fn are_served(&self) -> bool {
-        *self.answer.borrow() == Some(ApiSupport::Served)
+        matches!(*self.answer.borrow(), Some(ApiSupport::Served(_)))
+    }
+
+    /// The version to write: the one that was served last, since the answer may have been that the
+    /// control plane has no permission to ask.
+    pub(super) fn version(&self) -> Version {
+        *self.version.borrow()
     }
 
     /// True if the API server has answered that it does not serve them.
@@ -82,43 +93,64 @@ impl PodGroups {
     /// Asks in a loop.
     pub(crate) async fn follow(self, client: Client) {
         loop {
-            match read(client.list_api_group_resources(API).await) {
+            match ask(&client).await {
                 Ok(answer) => {
                     self.learn(answer);
                     sleep(DOUBTED).await;
                     let _ = tokio::time::timeout(BELIEVED - DOUBTED, self.doubt.notified()).await;
                 }
-                Err(error) => {
-                    tracing::warn!(%error, api = API, "cannot tell if the API is served, will ask again");
-                    sleep(TRY_AGAIN).await;
-                }
+                Err(_) => sleep(TRY_AGAIN).await,
             }
         }
     }
 
     fn learn(&self, answer: ApiSupport) {
+        if let ApiSupport::Served(version) = answer {
+            self.version.send_replace(version);
+        }
         let before = self.answer.send_replace(Some(answer));
         if before == Some(answer) {
             return;
         }
         match answer {
-            ApiSupport::Served => tracing::info!(api = API, "kube-scheduler can start gangs"),
-            ApiSupport::NotServed => tracing::info!(api = API, "not served: gangs are started by gates"),
+            ApiSupport::Served(version) => {
+                tracing::info!(api = version.api_version(), "kube-scheduler can start gangs");
+            }
+            ApiSupport::NotServed => tracing::info!("PodGroups are not served: gangs are started by gates"),
             ApiSupport::Forbidden => tracing::warn!(
-                api = API,
-                "gangs are started by gates: no right to `get` the nonResourceURL /apis/{API}, which the ClusterRole system:discovery gives"
+                "gangs are started by gates: no right to `get` the nonResourceURLs /apis/scheduling.k8s.io/*, which the ClusterRole system:discovery gives"
             ),
         }
     }
 }
 
+/// Asks for each version, the best first, until one is served.
+///
+/// # Errors
+/// The first request without an answer, which is logged.
+async fn ask(client: &Client) -> Result<ApiSupport, kube::Error> {
+    let mut support = ApiSupport::NotServed;
+    for version in Version::ALL {
+        let api = version.api_version();
+        let read = read(version, client.list_api_group_resources(&api).await);
+        match read.inspect_err(
+            |error| tracing::warn!(%error, api, "cannot tell if the API is served, will ask again"),
+        )? {
+            ApiSupport::NotServed => {}
+            ApiSupport::Forbidden => support = ApiSupport::Forbidden,
+            served @ ApiSupport::Served(_) => return Ok(served),
+        }
+    }
+    Ok(support)
+}
+
 /// Reads an answer. An error is an answer only if it says that the API is missing or forbidden.
-fn read(answer: Result<APIResourceList, kube::Error>) -> Result<ApiSupport, kube::Error> {
+fn read(version: Version, answer: Result<APIResourceList, kube::Error>) -> Result<ApiSupport, kube::Error> {
     match answer {
         Ok(served) => {
             let is_served = |kind: &&str| served.resources.iter().any(|resource| resource.name == **kind);
             Ok(if KINDS.iter().all(is_served) {
-                ApiSupport::Served
+                ApiSupport::Served(version)
             } else {
                 ApiSupport::NotServed
             })
@@ -163,16 +195,18 @@ mod tests {
 
     #[test]
     fn both_kinds_must_be_served() {
+        let read = |answer| read(Version::V1Alpha3, answer).unwrap();
         assert_eq!(
-            read(serving(&["workloads", "podgroups"])).unwrap(),
-            ApiSupport::Served
+            read(serving(&["workloads", "podgroups"])),
+            ApiSupport::Served(Version::V1Alpha3)
         );
-        assert_eq!(read(serving(&["workloads"])).unwrap(), ApiSupport::NotServed);
-        assert_eq!(read(refused(404)).unwrap(), ApiSupport::NotServed);
+        assert_eq!(read(serving(&["workloads"])), ApiSupport::NotServed);
+        assert_eq!(read(refused(404)), ApiSupport::NotServed);
     }
 
     #[test]
     fn a_missing_permission_counts_as_an_answer() {
+        let read = |answer| read(Version::V1Beta1, answer);
         assert_eq!(read(refused(403)).unwrap(), ApiSupport::Forbidden);
         assert!(read(refused(500)).is_err(), "asked again");
     }
@@ -197,9 +231,23 @@ mod tests {
         (Client::new(service, "default"), asked)
     }
 
+    #[tokio::test]
+    async fn the_best_version_that_is_served_is_taken() {
+        for (codes, expected) in [
+            (&[200][..], ApiSupport::Served(Version::V1Beta1)),
+            (&[404, 200], ApiSupport::Served(Version::V1Alpha3)),
+            (&[404, 404, 200], ApiSupport::Served(Version::V1Alpha2)),
+            (&[404], ApiSupport::NotServed),
+            (&[404, 403, 404], ApiSupport::Forbidden),
+        ] {
+            let (client, _) = api_server(codes);
+            assert_eq!(ask(&client).await.unwrap(), expected, "{codes:?}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_is_served_later_is_noticed() {
-        let (client, asked) = api_server(&[500, 404, 200, 404]);
+        let (client, asked) = api_server(&[500, 404, 404, 404, 200, 404]);
         let pod_groups = PodGroups::unknown();
         assert!(!pod_groups.are_served() && !pod_groups.are_gone());
         let mut changes = pod_groups.changes();
@@ -220,7 +268,7 @@ mod tests {
         changes.next().await;
         assert!(pod_groups.are_gone());
         assert_eq!(start.elapsed().as_secs(), (BELIEVED + DOUBTED).as_secs());
-        assert_eq!(asked.load(Ordering::SeqCst), before + 1);
+        assert_eq!(asked.load(Ordering::SeqCst), before + Version::ALL.len());
         task.abort();
     }
 }

@@ -1,22 +1,19 @@
 //! The Workloads and PodGroups by which kube-scheduler starts gangs (Kubernetes KEP-4671).
 //!
 //! Promises: a group belongs to its JobSet, and is deleted with it. Existing objects stay as they
-//! are, because neither kind can be changed. A group that needs another policy is recreated under
-//! the same name, because pods cannot move to another group.
+//! are, because the kind of a policy cannot be changed, and in Kubernetes 1.36 nothing can. A group
+//! that needs another policy is recreated under the same name, because pods cannot move to another
+//! group.
 
-use k8s_openapi::api::scheduling::v1alpha2::{
-    BasicSchedulingPolicy, GangSchedulingPolicy, PodGroup, PodGroupSchedulingPolicy, PodGroupSpec,
-    PodGroupTemplate, PodGroupTemplateReference, TypedLocalObjectReference, Workload,
-    WorkloadPodGroupTemplateReference, WorkloadSpec,
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, TypeMeta};
 use kube::{Client, Resource};
 use lockstep_api::{GROUP, JobSet, KIND};
 use lockstep_core::gang::{GroupPolicy, PodGroupRef};
 use lockstep_core::jobset::owner::is_controlled_by;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::version::Version;
 use crate::k8s::apply::is_status;
 use crate::telemetry::metrics::Metrics;
 
@@ -38,22 +35,24 @@ const PROTECTION: &str = "scheduling.k8s.io/podgroup-protection";
 pub(super) async fn create(
     client: &Client,
     metrics: &Metrics,
+    version: Version,
     jobset: &JobSet,
     wanted: &PodGroupRef,
 ) -> Result<Option<GroupPolicy>, kube::Error> {
-    let groups = Api::<PodGroup>::namespaced(client.clone(), jobset.ns());
+    let groups = pod_groups(client, version, jobset);
     let make = async || {
         metrics.wrote("PodGroup", "create");
         groups
-            .create(&PostParams::default(), &group(jobset, wanted))
+            .create(&PostParams::default(), &group(version, jobset, wanted))
             .await
     };
-    let made = match make_workload(client, metrics, jobset, wanted).await {
+    let made = match make_workload(client, metrics, version, jobset, wanted).await {
         Ok(()) => make().await.map(drop),
         refused => refused,
     };
-    let is_wanted = |there: &PodGroup| {
-        there.metadata.deletion_timestamp.is_none() && there.spec.scheduling_policy == policy(wanted.policy)
+    let is_wanted = |there: &DynamicObject| {
+        let found = there.data.pointer("/spec/schedulingPolicy");
+        there.metadata.deletion_timestamp.is_none() && found == Some(&policy(wanted.policy))
     };
     match made {
         Ok(()) => return Ok(Some(wanted.policy)),
@@ -95,13 +94,15 @@ pub(super) async fn create(
 async fn make_workload(
     client: &Client,
     metrics: &Metrics,
+    version: Version,
     jobset: &JobSet,
     wanted: &PodGroupRef,
 ) -> Result<(), kube::Error> {
     metrics.wrote("Workload", "create");
-    let workloads = Api::<Workload>::namespaced(client.clone(), jobset.ns());
+    let workloads: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), jobset.ns(), &version.workloads());
     let made = workloads
-        .create(&PostParams::default(), &workload(jobset, wanted))
+        .create(&PostParams::default(), &workload(version, jobset, wanted))
         .await;
     match made {
         Err(error) if !is_status(&error, 409) => Err(error),
@@ -116,10 +117,11 @@ async fn make_workload(
 pub(super) async fn discard(
     client: &Client,
     metrics: &Metrics,
+    version: Version,
     jobset: &JobSet,
     name: &str,
 ) -> Result<(), kube::Error> {
-    let groups = Api::<PodGroup>::namespaced(client.clone(), jobset.ns());
+    let groups = pod_groups(client, version, jobset);
     match groups.get_opt(name).await? {
         Some(there) => remove(&groups, metrics, jobset, &there).await,
         None => Ok(()),
@@ -130,10 +132,10 @@ pub(super) async fn discard(
 /// this name, so the deletion need not wait for them. The finalizer is removed after the deletion:
 /// before it, Kubernetes would add it again.
 async fn remove(
-    groups: &Api<PodGroup>,
+    groups: &Api<DynamicObject>,
     metrics: &Metrics,
     jobset: &JobSet,
-    there: &PodGroup,
+    there: &DynamicObject,
 ) -> Result<(), kube::Error> {
     let meta = &there.metadata;
     if !is_controlled_by(meta, jobset.uid_str()) {
@@ -168,53 +170,63 @@ fn or_gone<T>(done: Result<T, kube::Error>) -> Result<(), kube::Error> {
     }
 }
 
-fn workload(jobset: &JobSet, wanted: &PodGroupRef) -> Workload {
-    Workload {
+fn pod_groups(client: &Client, version: Version, jobset: &JobSet) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), jobset.ns(), &version.pod_groups())
+}
+
+fn workload(version: Version, jobset: &JobSet, wanted: &PodGroupRef) -> DynamicObject {
+    let mut template = json!({"name": TEMPLATE});
+    schedule(&mut template, version, wanted);
+    let spec = json!({
+        "controllerRef": {"apiGroup": GROUP, "kind": KIND, "name": jobset.name()},
+        "podGroupTemplates": [template],
+    });
+    DynamicObject {
+        types: Some(TypeMeta {
+            api_version: version.api_version(),
+            kind: "Workload".to_owned(),
+        }),
         metadata: metadata(jobset, &wanted.name),
-        spec: WorkloadSpec {
-            controller_ref: Some(TypedLocalObjectReference {
-                api_group: Some(GROUP.to_owned()),
-                kind: KIND.to_owned(),
-                name: jobset.name().to_owned(),
-            }),
-            pod_group_templates: vec![PodGroupTemplate {
-                name: TEMPLATE.to_owned(),
-                scheduling_policy: policy(wanted.policy),
-                ..PodGroupTemplate::default()
-            }],
-        },
+        data: json!({"spec": spec}),
     }
 }
 
-fn group(jobset: &JobSet, wanted: &PodGroupRef) -> PodGroup {
-    PodGroup {
-        metadata: metadata(jobset, &wanted.name),
-        spec: PodGroupSpec {
-            pod_group_template_ref: Some(PodGroupTemplateReference {
-                workload: Some(WorkloadPodGroupTemplateReference {
-                    workload_name: wanted.name.clone(),
-                    pod_group_template_name: TEMPLATE.to_owned(),
-                }),
-            }),
-            scheduling_policy: policy(wanted.policy),
-            ..PodGroupSpec::default()
-        },
-        status: None,
+fn group(version: Version, jobset: &JobSet, wanted: &PodGroupRef) -> DynamicObject {
+    let name = &wanted.name;
+    let mut spec = match version {
+        Version::V1Beta1 | Version::V1Alpha3 => {
+            json!({"workloadRef": {"workloadName": name, "templateName": TEMPLATE}})
+        }
+        Version::V1Alpha2 => {
+            let workload = json!({"workloadName": name, "podGroupTemplateName": TEMPLATE});
+            json!({"podGroupTemplateRef": {"workload": workload}})
+        }
+    };
+    schedule(&mut spec, version, wanted);
+    DynamicObject {
+        types: Some(TypeMeta {
+            api_version: version.api_version(),
+            kind: "PodGroup".to_owned(),
+        }),
+        metadata: metadata(jobset, name),
+        data: json!({"spec": spec}),
     }
 }
 
-fn policy(wanted: GroupPolicy) -> PodGroupSchedulingPolicy {
+/// Sets how kube-scheduler treats the group. In Kubernetes 1.36 it does not compare priorities.
+fn schedule(spec: &mut Value, version: Version, wanted: &PodGroupRef) {
+    spec["schedulingPolicy"] = policy(wanted.policy);
+    if let Some(class) = &wanted.priority_class
+        && version != Version::V1Alpha2
+    {
+        spec["priorityClassName"] = json!(class);
+    }
+}
+
+fn policy(wanted: GroupPolicy) -> Value {
     match wanted {
-        GroupPolicy::Gang(pods) => PodGroupSchedulingPolicy {
-            gang: Some(GangSchedulingPolicy {
-                min_count: i32::try_from(pods).unwrap_or(i32::MAX),
-            }),
-            ..PodGroupSchedulingPolicy::default()
-        },
-        GroupPolicy::Basic => PodGroupSchedulingPolicy {
-            basic: Some(BasicSchedulingPolicy(json!({}))),
-            ..PodGroupSchedulingPolicy::default()
-        },
+        GroupPolicy::Gang(pods) => json!({"gang": {"minCount": i32::try_from(pods).unwrap_or(i32::MAX)}}),
+        GroupPolicy::Basic => json!({"basic": {}}),
     }
 }
 

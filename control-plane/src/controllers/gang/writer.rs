@@ -140,7 +140,14 @@ impl Writer {
     /// # Errors
     /// What the API server returns, except that it does not exist.
     pub(super) async fn discard(&self, jobset: &JobSet, name: &str) -> Result<(), GangWriteError> {
-        let discarded = groups::discard(&self.client, &self.metrics, jobset, name).await;
+        let discarded = groups::discard(
+            &self.client,
+            &self.metrics,
+            self.pod_groups.version(),
+            jobset,
+            name,
+        )
+        .await;
         discarded.map_err(|error| GangWriteError::Api {
             what: format!("PodGroup {}/{name}", jobset.ns()),
             error,
@@ -157,7 +164,14 @@ impl Writer {
         jobset: &JobSet,
         group: &PodGroupRef,
     ) -> Result<Option<GroupPolicy>, GangWriteError> {
-        let made = groups::create(&self.client, &self.metrics, jobset, group).await;
+        let made = groups::create(
+            &self.client,
+            &self.metrics,
+            self.pod_groups.version(),
+            jobset,
+            group,
+        )
+        .await;
         if made.as_ref().is_err_and(|error| is_status(error, 404)) {
             self.pod_groups.doubt();
         }

@@ -74,7 +74,13 @@ impl<'a> Entry<'a> {
             (GroupPolicy::Gang(left), waits)
         };
         let is_empty = policy == GroupPolicy::Gang(0);
-        (!is_empty).then_some(PodGroupRef { name, policy, exact })
+        let priority_class = self.gang.priority_class.clone();
+        (!is_empty).then_some(PodGroupRef {
+            name,
+            policy,
+            priority_class,
+            exact,
+        })
     }
 
     /// The PodGroup to discard when a gang starts over after some of its pods have ended: it may

@@ -3,12 +3,13 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::{
-    GangBackend, GangPhase, GangReplicatedJob, GangStatus, JobSet, annotations, conditions, labels,
+    GangBackend, GangPhase, GangReplicatedJob, GangStatus, JobSet, ReplicatedJob, annotations, conditions,
+    labels,
 };
 
 use super::model::{Model, gang, part};
 use crate::common::testing::{JobSetBuild, ReplicatedJobBuild, observe};
-use crate::gang::{Backend, GangEvent, backend, mutate};
+use crate::gang::{Backend, GangEvent, backend, members, mutate};
 use crate::jobset::plan::Change;
 use crate::reconcile::plan;
 
@@ -227,6 +228,35 @@ fn kube_scheduler_starts_what_it_can() {
     assert_eq!(chosen(&gang("a", vec![part], &[("w", 1)]), true), Backend::Gates);
 }
 
+fn of_class(name: &str, class: &str) -> ReplicatedJob {
+    part(name, 1, 2, 1).pod_spec(|spec| spec.priority_class_name = Some(class.to_owned()))
+}
+
+/// kube-scheduler refuses a PodGroup of another priority than its pods.
+#[test]
+fn a_pod_group_has_the_priority_class_of_all_its_pods() {
+    let class_of = |parts: Vec<ReplicatedJob>| {
+        let js = gang("a", parts, &[]);
+        let gangs = members(&js, &[], &[]).unwrap().gangs;
+        let chosen = backend(&js, js.spec.gang.as_ref().unwrap(), true);
+        (chosen, gangs[0].priority_class.clone())
+    };
+    let high = Some("high".to_owned());
+    assert_eq!(class_of(vec![part("w", 1, 2, 1)]), (Backend::PodGroup, None));
+    let alike = vec![of_class("m", "high"), of_class("w", "high")];
+    assert_eq!(class_of(alike), (Backend::PodGroup, high.clone()));
+    let mixed = vec![of_class("m", "high"), of_class("w", "low")];
+    assert_eq!(class_of(mixed).0, Backend::Gates);
+    let half = vec![of_class("m", "high"), part("w", 1, 2, 1)];
+    assert_eq!(class_of(half).0, Backend::Gates);
+    // Each is a gang of its own.
+    let in_turn = vec![
+        of_class("m", "high"),
+        of_class("w", "low").depends_on("m", "Ready"),
+    ];
+    assert_eq!(class_of(in_turn), (Backend::PodGroup, high));
+}
+
 /// An event says why a request for PodGroups cannot be met.
 #[test]
 fn an_event_reports_gates_instead_of_a_pod_group() {
@@ -248,12 +278,19 @@ fn an_event_reports_gates_instead_of_a_pod_group() {
     assert_eq!(
         told(&js, false),
         "GangBackendUnavailable: spec.gang.backend is PodGroup, but gates start the gang: the API server does not serve \
-         scheduling.k8s.io/v1alpha2, or the control plane has no permission for it or no webhooks"
+         PodGroups, or the control plane has no permission for it or no webhooks"
     );
     assert_eq!(
         told(&js.annotated(annotations::EXCLUSIVE_TOPOLOGY, "rack"), true),
         "GangBackendUnavailable: spec.gang.backend is PodGroup, but gates start the gang: Jobs of replicatedJob w are placed \
          exclusively by affinity"
+    );
+    let mixed = gang("a", vec![of_class("m", "high"), of_class("w", "low")], &[]);
+    let mixed = mixed.with(|js| js.spec.gang.as_mut().unwrap().backend = Some(GangBackend::PodGroup));
+    assert_eq!(
+        told(&mixed, true),
+        "GangBackendUnavailable: spec.gang.backend is PodGroup, but gates start the gang: replicatedJobs m and w have \
+         different PriorityClasses"
     );
 }
 

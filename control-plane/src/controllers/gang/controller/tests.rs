@@ -164,6 +164,7 @@ fn asks_for(policy: GroupPolicy) -> Decision {
     let group = PodGroupRef {
         name: "group".to_owned(),
         policy,
+        priority_class: None,
         exact: matches!(policy, GroupPolicy::Gang(_)),
     };
     Decision {

@@ -89,6 +89,11 @@ impl View {
         }
     }
 
+    /// Forgets which PodGroups exist: the API server serves another version, or none.
+    pub(super) fn forget_pod_groups(&mut self) {
+        self.groups.clear();
+    }
+
     /// Checks JobSets without room again, if that is due. Returns when it is due next.
     pub(super) fn look_again(&mut self) -> Option<Instant> {
         if self.without_room.is_empty() {
