@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::command::{CommandError, run};
+use serde::Deserialize;
+
+use crate::command::{CommandError, output, run};
 use crate::progress::Progress;
 use catalog::{Accept, Module, Tool};
 
@@ -25,6 +27,12 @@ pub enum ToolError {
     /// The program is not in the catalogue.
     #[error("{0} is not a program of the testbed")]
     Unknown(String),
+    /// The variable `KUBERNETES` names a version that is not pinned.
+    #[error("KUBERNETES={asked} is none of {}", catalog::kubernetes_versions().collect::<Vec<_>>().join(", "))]
+    Kubernetes {
+        /// What it names.
+        asked: String,
+    },
     /// The cache or the module's sources could not be read or written.
     #[error("{path}: {source}")]
     Io {
@@ -74,7 +82,7 @@ impl Tools {
         let cache = cache_root()?.join("tools");
         let mut paths = BTreeMap::new();
         for name in names {
-            let (module, tool) = catalog::find(name).ok_or_else(|| ToolError::Unknown(name.to_owned()))?;
+            let (module, tool) = find(name)?;
             let path = match installed(tool).await {
                 Some(path) => path,
                 None => build::cached_or_built(&cache, module, progress).await?.join(name),
@@ -115,6 +123,39 @@ pub fn cache_root() -> Result<PathBuf, ToolError> {
         .or_else(|| env_path("HOME").map(|home| home.join(".cache")))
         .map(|cache| cache.join("lockstep"))
         .ok_or(ToolError::NoCache)
+}
+
+/// The module and the catalogue entry of a program.
+fn find(name: &str) -> Result<(&'static Module, &'static Tool), ToolError> {
+    let asked = catalog::kubernetes_version();
+    if !catalog::kubernetes_versions().any(|version| version == asked) {
+        return Err(ToolError::Kubernetes { asked });
+    }
+    catalog::find(name).ok_or_else(|| ToolError::Unknown(name.to_owned()))
+}
+
+/// The folder with the sources of the Go module `path`, at the version with which `program` is
+/// built.
+pub(crate) async fn go_module_dir(program: &str, path: &str) -> Result<PathBuf, ToolError> {
+    let (module, _) = find(program)?;
+    let mut command = tokio::process::Command::new("go");
+    command
+        .current_dir(module_dir(module))
+        .args(["mod", "download", "-json", path])
+        .env("GOWORK", "off");
+    let said = output(command).await?;
+    let download: Download = serde_json::from_str(&said).map_err(|source| ToolError::Io {
+        path: PathBuf::from(path),
+        source: source.into(),
+    })?;
+    Ok(download.dir)
+}
+
+/// What `go mod download -json` says of a module.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Download {
+    dir: PathBuf,
 }
 
 /// The folder of the Go module `module`.

@@ -22,17 +22,39 @@ use super::process::{Enter, Launcher, flag};
 use super::state::Daemon;
 use super::{ClusterError, Mode, ProcessId};
 use crate::host::free_addresses;
-use crate::tools::Tools;
+use crate::tools::{Tools, catalog};
 use crate::wait::until;
 
-/// Feature gates for gang scheduling by kube-scheduler (Kubernetes KEP-4671).
-const GANG_GATES: &str = "GenericWorkload=true,GangScheduling=true";
+/// How gang scheduling by kube-scheduler is turned on (Kubernetes KEP-4671).
+struct Gangs {
+    /// Feature gates of the API server and the scheduler.
+    gates: &'static str,
+    /// The API that is served only if it is asked for.
+    api: &'static str,
+}
+
+impl Gangs {
+    /// In this minor version of Kubernetes. `None` if it has no PodGroups.
+    fn of(version: &str) -> Option<Self> {
+        match version {
+            "1.34" | "1.35" => None,
+            "1.36" => Some(Self {
+                gates: "GenericWorkload=true,GangScheduling=true",
+                api: "scheduling.k8s.io/v1alpha2=true",
+            }),
+            _ => Some(Self {
+                gates: GROUP_GATE,
+                api: "scheduling.k8s.io/v1beta1=true",
+            }),
+        }
+    }
+}
+
 /// Feature gate for the controller that releases deleted groups.
 const GROUP_GATE: &str = "GenericWorkload=true";
 /// Feature gate for groups of the Job controller (see [`super::Spec::job_groups`]). In the API
 /// server it adds the rights for them.
 const JOB_GATE: &str = "WorkloadWithJob=true";
-const GANG_API: &str = "scheduling.k8s.io/v1alpha2=true";
 
 /// The ports of the control plane's parts.
 #[derive(Debug, Clone, Copy)]
@@ -139,8 +161,8 @@ impl ControlPlane<'_> {
                 ),
             ]),
         }
-        if self.has_scheduler() {
-            flags.extend([self.gates(GANG_GATES), flag("--runtime-config", GANG_API)]);
+        if let Some(gangs) = self.gangs() {
+            flags.extend([self.gates(gangs.gates), flag("--runtime-config", gangs.api)]);
         }
         Ok(vec![etcd, self.start("kube-apiserver", flags)?])
     }
@@ -156,7 +178,7 @@ impl ControlPlane<'_> {
                 flag("--root-ca-file", pki.path("ca.crt")),
                 flag("--leader-elect", "false"),
             ];
-            if self.has_scheduler() {
+            if self.gangs().is_some() {
                 flags.push(self.gates(GROUP_GATE));
             }
             if self.mode != Mode::Nodes {
@@ -176,8 +198,10 @@ impl ControlPlane<'_> {
             let mut flags = vec![
                 flag("--kubeconfig", pki.kubeconfig(&User::Scheduler)),
                 flag("--leader-elect", "false"),
-                flag("--feature-gates", GANG_GATES),
             ];
+            if let Some(gangs) = self.gangs() {
+                flags.push(flag("--feature-gates", gangs.gates));
+            }
             flags.extend(self.without_nodes());
             started.push(self.start("kube-scheduler", flags)?);
         }
@@ -221,6 +245,12 @@ impl ControlPlane<'_> {
             Mode::Nodes => true,
             Mode::ApiServer { scheduler, .. } => scheduler,
         }
+    }
+
+    /// Gang scheduling, if there is a scheduler that can do it.
+    fn gangs(&self) -> Option<Gangs> {
+        let gangs = Gangs::of(&catalog::kubernetes_version());
+        gangs.filter(|_| self.has_scheduler())
     }
 
     fn is_brisk(&self) -> bool {

@@ -67,8 +67,7 @@ impl Spec {
     }
 
     /// With an API server: also runs kube-scheduler, and serves the API of its gang scheduling
-    /// (`scheduling.k8s.io/v1alpha2`, Kubernetes KEP-4671). It and the controllers are
-    /// [`Self::brisk`].
+    /// (Kubernetes KEP-4671, from 1.36 on). It and the controllers are [`Self::brisk`].
     #[must_use]
     pub fn with_scheduler(mut self) -> Self {
         if let Mode::ApiServer { scheduler, brisk, .. } = &mut self.mode {

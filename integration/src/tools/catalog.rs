@@ -1,8 +1,5 @@
 //! The programs of the testbed, and the Go modules that they are built from.
 
-/// The version of Kubernetes that `testbed/tools/kubernetes` pins.
-pub const KUBERNETES_VERSION: &str = "v1.36.3";
-
 /// A Go module under `testbed/tools`: its programs are built by one `go build`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Module {
@@ -41,8 +38,6 @@ pub enum Accept {
     Own,
 }
 
-const KUBE: Accept = Accept::Version(&["--version"], [1, 36], [1, 36]);
-
 const fn tool(name: &'static str, package: &'static str, accept: Accept) -> Tool {
     Tool {
         name,
@@ -51,46 +46,111 @@ const fn tool(name: &'static str, package: &'static str, accept: Accept) -> Tool
     }
 }
 
-/// All modules, the slowest first.
+/// Kubernetes 1.`$minor`.`$patch`.
+macro_rules! kubernetes {
+    ($minor:literal, $patch:literal) => {
+        Module {
+            name: concat!("kubernetes-1.", $minor),
+            tools: &[
+                tool(
+                    "kube-apiserver",
+                    "k8s.io/kubernetes/cmd/kube-apiserver",
+                    Accept::Version(&["--version"], [1, $minor], [1, $minor]),
+                ),
+                tool(
+                    "kube-controller-manager",
+                    "k8s.io/kubernetes/cmd/kube-controller-manager",
+                    Accept::Version(&["--version"], [1, $minor], [1, $minor]),
+                ),
+                tool(
+                    "kube-scheduler",
+                    "k8s.io/kubernetes/cmd/kube-scheduler",
+                    Accept::Version(&["--version"], [1, $minor], [1, $minor]),
+                ),
+                tool(
+                    "kubelet",
+                    "k8s.io/kubernetes/cmd/kubelet",
+                    Accept::Version(&["--version"], [1, $minor], [1, $minor]),
+                ),
+                tool(
+                    "kube-proxy",
+                    "k8s.io/kubernetes/cmd/kube-proxy",
+                    Accept::Version(&["--version"], [1, $minor], [1, $minor]),
+                ),
+                tool(
+                    "kubectl",
+                    "k8s.io/kubernetes/cmd/kubectl",
+                    Accept::Version(&["version", "--client"], [1, $minor], [1, $minor]),
+                ),
+            ],
+            cgo: true,
+            tags: "",
+            ldflags: concat!(
+                "-s -w -X k8s.io/component-base/version.gitVersion=v1.",
+                $minor,
+                ".",
+                $patch,
+                " -X k8s.io/component-base/version.gitMajor=1",
+                " -X k8s.io/component-base/version.gitMinor=",
+                $minor,
+                " -X k8s.io/component-base/version.gitTreeState=clean",
+            ),
+            cold_seconds: 300,
+        }
+    };
+}
+
+/// Kubernetes in each minor version that clusters can have.
+pub const KUBERNETES: &[Module] = &[
+    kubernetes!(34, 4),
+    kubernetes!(35, 4),
+    kubernetes!(36, 3),
+    kubernetes!(37, 2),
+];
+/// The minor version of clusters, unless the variable `KUBERNETES` names another.
+const DEFAULT: &str = "1.36";
+
+/// All other modules, the slowest first.
 pub const MODULES: &[Module] = &[
     Module {
-        name: "kubernetes",
-        tools: &[
-            tool("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", KUBE),
-            tool(
-                "kube-controller-manager",
-                "k8s.io/kubernetes/cmd/kube-controller-manager",
-                KUBE,
-            ),
-            tool("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", KUBE),
-            tool("kubelet", "k8s.io/kubernetes/cmd/kubelet", KUBE),
-            tool("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy", KUBE),
-            tool(
-                "kubectl",
-                "k8s.io/kubernetes/cmd/kubectl",
-                Accept::Version(&["version", "--client"], [1, 35], [1, 37]),
-            ),
-        ],
-        cgo: true,
+        name: "kueue",
+        tools: &[tool("kueue", "sigs.k8s.io/kueue/cmd/kueue", Accept::Own)],
+        cgo: false,
         tags: "",
-        ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
-                  -X k8s.io/component-base/version.gitMajor=1 \
-                  -X k8s.io/component-base/version.gitMinor=36 \
-                  -X k8s.io/component-base/version.gitTreeState=clean",
-        cold_seconds: 300,
+        ldflags: "-s -w",
+        cold_seconds: 240,
     },
     Module {
-        name: "promtool",
-        tools: &[tool(
-            "promtool",
-            "github.com/prometheus/prometheus/cmd/promtool",
-            Accept::Version(&["--version"], [3, 0], [3, 99]),
-        )],
+        name: "prometheus",
+        tools: &[
+            tool(
+                "promtool",
+                "github.com/prometheus/prometheus/cmd/promtool",
+                Accept::Version(&["--version"], [3, 0], [3, 99]),
+            ),
+            tool(
+                "prometheus",
+                "github.com/prometheus/prometheus/cmd/prometheus",
+                Accept::Version(&["--version"], [3, 0], [3, 99]),
+            ),
+        ],
         cgo: false,
         // Without service discovery, which brings the clients of all clouds.
         tags: "remove_all_sd",
         ldflags: "-s -w",
         cold_seconds: 220,
+    },
+    Module {
+        name: "trainer",
+        tools: &[tool(
+            "trainer-controller-manager",
+            "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+            Accept::Own,
+        )],
+        cgo: false,
+        tags: "",
+        ldflags: "-s -w",
+        cold_seconds: 150,
     },
     Module {
         name: "coredns-helm",
@@ -187,6 +247,14 @@ pub const MODULES: &[Module] = &[
         ldflags: "-s -w",
         cold_seconds: 10,
     },
+    Module {
+        name: "gopher-lua",
+        tools: &[tool("glua", "github.com/yuin/gopher-lua/cmd/glua", Accept::Own)],
+        cgo: false,
+        tags: "",
+        ldflags: "-s -w",
+        cold_seconds: 5,
+    },
 ];
 
 /// Programs for a cluster that has only an API server.
@@ -199,25 +267,66 @@ pub const API_SERVER_TOOLS: &[&str] = &[
 ];
 
 /// Programs that check our artefacts, which clusters do not need.
-pub const CHECKERS: &[&str] = &["promtool", "grpcurl"];
+pub const CHECKERS: &[&str] = &["promtool", "prometheus", "grpcurl", "glua"];
+
+/// Programs of other projects, which a cluster has only if they are added.
+pub const NEIGHBOURS: &[&str] = &["kueue", "trainer-controller-manager"];
+
+/// The version of Kubernetes of new clusters, such as `1.36`: `KUBERNETES`, whose patch version is
+/// left out, since each minor version is pinned to one.
+pub fn kubernetes_version() -> String {
+    let asked = std::env::var("KUBERNETES").unwrap_or_default();
+    let asked = asked.trim_start_matches('v');
+    let minor: Vec<&str> = asked.split('.').take(2).collect();
+    if asked.is_empty() {
+        DEFAULT.to_owned()
+    } else {
+        minor.join(".")
+    }
+}
+
+/// True if new clusters have at least Kubernetes 1.`minor`.
+pub fn is_at_least(minor: u32) -> bool {
+    let version = kubernetes_version();
+    let found = version.split('.').nth(1).and_then(|found| found.parse().ok());
+    found.is_some_and(|found: u32| found >= minor)
+}
+
+/// The minor versions that [`kubernetes_version`] may name.
+pub fn kubernetes_versions() -> impl Iterator<Item = &'static str> {
+    KUBERNETES
+        .iter()
+        .filter_map(|module| module.name.strip_prefix("kubernetes-"))
+}
+
+/// The modules of new clusters. Without Kubernetes, if it is asked for in a version that is not
+/// pinned.
+fn modules() -> impl Iterator<Item = &'static Module> {
+    let name = format!("kubernetes-{}", kubernetes_version());
+    KUBERNETES
+        .iter()
+        .filter(move |module| module.name == name)
+        .chain(MODULES)
+}
 
 /// The module and the catalogue entry of a program.
 pub fn find(name: &str) -> Option<(&'static Module, &'static Tool)> {
-    MODULES
-        .iter()
+    modules()
         .flat_map(|module| module.tools.iter().map(move |tool| (module, tool)))
         .find(|(_, tool)| tool.name == name)
 }
 
 /// The names of all programs.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    MODULES
+    KUBERNETES
         .iter()
+        .take(1)
+        .chain(MODULES)
         .flat_map(|module| module.tools)
         .map(|tool| tool.name)
 }
 
-/// The names of all programs that clusters run.
+/// The names of all programs that every cluster runs.
 pub fn of_clusters() -> impl Iterator<Item = &'static str> {
-    names().filter(|name| !CHECKERS.contains(name))
+    names().filter(|name| !CHECKERS.contains(name) && !NEIGHBOURS.contains(name))
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::catalog::{self, MODULES};
+use super::catalog::{self, KUBERNETES, MODULES};
 use super::{build, module_dir, packages, parse_version};
 
 #[test]
@@ -30,10 +30,13 @@ fn versions_are_found_in_what_programs_print() {
 #[test]
 fn each_program_is_in_one_module_and_imported_there() {
     let mut seen = BTreeSet::new();
-    for module in MODULES {
+    for module in KUBERNETES.iter().chain(MODULES) {
         let imports = fs::read_to_string(module_dir(module).join("tools.go")).unwrap();
         for tool in module.tools {
-            assert!(seen.insert(tool.name), "{} is listed twice", tool.name);
+            // Kubernetes has the same programs in each version.
+            let first = seen.insert(tool.name);
+            let repeats = KUBERNETES[1..].contains(module);
+            assert!(first != repeats, "{} is listed twice", tool.name);
             assert!(
                 imports.contains(&format!("\"{}\"", tool.package)),
                 "{} does not pin {}",
@@ -42,23 +45,31 @@ fn each_program_is_in_one_module_and_imported_there() {
             );
         }
     }
-    let mut named = catalog::API_SERVER_TOOLS.iter().chain(catalog::CHECKERS);
+    let mut named = [catalog::API_SERVER_TOOLS, catalog::CHECKERS, catalog::NEIGHBOURS]
+        .into_iter()
+        .flatten();
     assert!(named.all(|name| seen.contains(name)));
 }
 
 #[test]
-fn the_version_of_kubernetes_is_the_pinned_one() {
-    let kubernetes = &MODULES[0];
-    let pinned = fs::read_to_string(module_dir(kubernetes).join("go.mod")).unwrap();
-    assert!(pinned.contains(&format!(
-        "require k8s.io/kubernetes {}",
-        catalog::KUBERNETES_VERSION
-    )));
-    assert!(
-        kubernetes
-            .ldflags
-            .contains(&format!("gitVersion={} ", catalog::KUBERNETES_VERSION))
-    );
+fn each_version_of_kubernetes_is_the_pinned_one() {
+    for module in KUBERNETES {
+        let pinned = fs::read_to_string(module_dir(module).join("go.mod")).unwrap();
+        let pinned = pinned
+            .lines()
+            .find_map(|line| line.strip_prefix("require k8s.io/kubernetes "));
+        let pinned = pinned.unwrap_or_default();
+        let flag = format!("gitVersion={pinned} ");
+        assert!(
+            module.ldflags.contains(&flag),
+            "{}: {}",
+            module.name,
+            module.ldflags
+        );
+        let minor = module.name.replace("kubernetes-", "v") + ".";
+        assert!(pinned.starts_with(&minor), "{}: {pinned}", module.name);
+    }
+    assert!(catalog::kubernetes_versions().any(|version| version == "1.36"));
 }
 
 #[test]
