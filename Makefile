@@ -192,9 +192,9 @@ page-images: test-programs ## Draw the pictures of docs/status-page.md
 	STATUS_PAGE=$(TARGET)/debug/examples/status_page python3 control-plane/tests/page/page_test.py images docs/images
 
 .PHONY: examples
-examples: deps ## Run the example programs, and Argo CD's health check of JobSets, without a cluster
+examples: testbed ## Run the example programs, and Argo CD's health check of JobSets, without a cluster
 	PYTHONDONTWRITEBYTECODE=1 python3 examples/ring_test.py
-	python3 examples/argocd/health_test.py
+	LUA=$$($(TESTBED) tools path glua) python3 examples/argocd/health_test.py
 	PYTHONDONTWRITEBYTECODE=1 python3 examples/pytorch-ddp/plot_test.py
 	PYTHONDONTWRITEBYTECODE=1 python3 examples/pytorch-gpu/measure_test.py
 

@@ -9,6 +9,8 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::api::ListParams;
 use lockstep_api::JobSet;
 use lockstep_integration::harness::eventually;
+use lockstep_integration::progress::Progress;
+use lockstep_integration::tools::Tools;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
@@ -143,9 +145,11 @@ async fn health(scene: &Scene) -> Result<String> {
         .namespace
         .kubectl(&["get", "jobset", "js", "--output", "json"])
         .await?;
+    let tools = Tools::locate(["glua"], &Progress::quiet()).await?;
     let said = "import json, sys, health_test as h; js = json.load(sys.stdin); print(*h.health(js['spec'], js.get('status')), sep=': ')";
     let mut python = Command::new("python3")
         .args(["-B", "-c", said])
+        .env("LUA", tools.path("glua")?)
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/argocd"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
