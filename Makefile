@@ -23,6 +23,8 @@ CASES ?= 50000
 # Rounds with faults of `make soak-node`, and restarts with rollouts between them.
 ROUNDS ?= 200
 RESTARTS ?= 1000
+# Versions of Kubernetes of `make soak-versions`.
+VERSIONS ?= 1.34 1.35 1.37
 
 CARGO := cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -113,9 +115,16 @@ tools: testbed ## Build what the cluster is made of: Kubernetes, containerd, etc
 	$(TESTBED) tools build
 
 .PHONY: checkers
-checkers: testbed ## Build what checks the chart and calls the platform API: promtool and grpcurl
+checkers: testbed ## Build what checks the chart and calls the platform API: promtool, with Prometheus, and grpcurl
 	$(TESTBED) tools path grpcurl
 	$(TESTBED) tools path promtool
+
+.PHONY: neighbours
+neighbours: testbed ## Build what tests run Lockstep beside: Kueue and Kubeflow Trainer, with its SDK from PyPI (5 minutes the first time)
+	$(TESTBED) tools path kueue
+	$(TESTBED) tools path trainer-controller-manager
+	$(TESTBED) tools path prometheus
+	integration/tests/neighbours/install $(TARGET)/kubeflow
 
 .PHONY: reference
 reference: ## Write docs/reference from the definitions of the resources and of the platform API
@@ -240,6 +249,11 @@ ray-test: test-programs ## Run the tests of RayClusters, RayJobs and RayCronJobs
 	python3 integration/tests/ray/submitter_test.py
 	$(RUN_TESTS) --test ray
 
+.PHONY: neighbours-test
+neighbours-test: export LOCKSTEP_PROGRAMS := checked
+neighbours-test: test-programs neighbours ## Run the tests beside real Kueue and Kubeflow Trainer, with a real scheduler on nodes without machines
+	$(RUN_TESTS) --test neighbours
+
 .PHONY: node-test
 node-test: export LOCKSTEP_PROGRAMS := checked
 node-test: export LOCKSTEP_TEST_NODES := 1
@@ -253,7 +267,7 @@ nodes-test: test-programs ## Run the tests on three real nodes, in a cluster of 
 	$(RUN_TESTS) --test node
 
 .PHONY: soak
-soak: soak-simulation soak-node soak-ray soak-gang soak-warm ## All of these
+soak: soak-simulation soak-node soak-ray soak-gang soak-warm soak-versions ## All of these
 
 .PHONY: soak-simulation
 soak-simulation: deps ## Simulate the restart protocol and try its properties for longer (SEEDS=1000000 CASES=50000)
@@ -275,6 +289,15 @@ soak-gang: deps ## Start 100 gangs all at once and one after another, with a rea
 .PHONY: soak-warm
 soak-warm: deps ## Restart workers and ranks from standbys, while processes are killed at any moment (RESTARTS=1000)
 	LOCKSTEP_SOAK_RESTARTS=$(RESTARTS) LOCKSTEP_SOAK_SEEDS=50 $(CARGO) test --locked $(TESTED) --test agent -- often:: storm::
+
+.PHONY: soak-versions
+soak-versions: export LOCKSTEP_PROGRAMS := checked
+soak-versions: export LOCKSTEP_TEST_NODES := 1
+soak-versions: test-programs ## Run tests with other versions of Kubernetes (VERSIONS="1.34 1.35 1.37"), each of which is built for 7 minutes the first time
+	for version in $(VERSIONS); do \
+	  export KUBERNETES=$$version LOCKSTEP_TESTBED=kubernetes-$${version/./-}; \
+	  $(RUN_TESTS) --test jobset_api; $(RUN_TESTS) --test gang; $(RUN_TESTS) --test node -- restart::; \
+	done
 
 .PHONY: deny
 deny: ## Check licences and sources of dependencies, and advisories where their database can be reached

@@ -33,6 +33,11 @@ ELSEWHERE = [
     (r"kubectl lockstep demo", "takes a node", f"{DEMO}::the_plugin_shows_a_restart_and_removes_what_it_made"),
     (r"git clone \. |\(cd /tmp/elsewhere|sha256sum ", "takes two release builds", f"{IMAGES}::the_same_binaries_give_the_same_archives"),
     (r"python3 examples/pytorch-gpu/measure\.py ", "takes a GPU", "make examples"),
+    (
+        r"kubectl (apply -f examples/kueue/|get workloads|.*\bqueued)",
+        "takes Kueue",
+        "integration/tests/node/kueue.rs::a_queued_jobset_restarts_in_place_and_keeps_its_admission",
+    ),
     (r"kubectl apply -f examples/ray/", "takes Ray's definitions", "make ray-test"),
 ]
 # Targets of make that `make test` does not make, and what covers what they do.
@@ -61,6 +66,7 @@ BY_HAND = {
     "soak-gang": "make gang-test",
     "soak-warm": "make unit",
     "soak-node": "make node-test",
+    "soak-versions": "make api-test",
 }
 # Commands that end at a kubelet, and how they say so.
 TO_KUBELET = r"\bkubectl (-n \S+ )?(logs|exec|port-forward) "

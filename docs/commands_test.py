@@ -26,7 +26,7 @@ class CommandsTest(unittest.TestCase):
             self.assertTrue(self.covers(by), by)
         run = [command for command in every if not commands.elsewhere(command.line)]
         self.assertGreater(len(run), 60)
-        self.assertLess(len(every) - len(run), 27)
+        self.assertLess(len(every) - len(run), 35)
 
     def test_what_is_made_is_tested_or_covered_and_can_be_made(self):
         named = commands.targets()

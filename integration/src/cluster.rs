@@ -16,6 +16,7 @@ mod cgroup;
 mod control_plane;
 mod error;
 mod faults;
+mod neighbour;
 pub mod network;
 mod node;
 mod pki;
@@ -37,6 +38,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use nix::unistd::Pid;
 
 pub use error::ClusterError;
+pub use neighbour::Neighbour;
 pub use process::Enter;
 pub use process_id::ProcessId;
 pub use spec::Spec;
@@ -91,6 +93,13 @@ impl Cluster {
             progress: Progress::quiet(),
             owned: false,
         })
+    }
+
+    /// The same cluster, which reports its progress there.
+    #[must_use]
+    pub fn reporting(mut self, progress: Progress) -> Self {
+        self.progress = progress;
+        self
     }
 
     /// The cluster that tests share, with at least `nodes` nodes, which is started if it is not up.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum};
-use lockstep_integration::cluster::{self, Cluster, Spec, default_name};
+use lockstep_integration::cluster::{self, Cluster, Neighbour, Spec, default_name};
 use lockstep_integration::host::target_dir;
 use lockstep_integration::image::{self, Programs};
 use lockstep_integration::progress::Progress;
@@ -38,6 +38,14 @@ enum Action {
         /// All clusters on this machine, except those that a running process owns
         #[arg(long, conflicts_with = "name")]
         all: bool,
+    },
+    /// Run a controller of another project beside the cluster, which must have Lockstep installed
+    Add {
+        /// The controller, built if it is missing
+        #[arg(value_enum)]
+        neighbour: Neighbour,
+        #[command(flatten)]
+        instance: Instance,
     },
     /// Build the images of Lockstep and of the examples, and load them onto every node
     LoadImages {
@@ -123,6 +131,7 @@ async fn act(action: Action) -> anyhow::Result<()> {
     match action {
         Action::Up { nodes, instance } => up(instance.name, nodes).await,
         Action::Down { instance, all } => down(instance.name, all),
+        Action::Add { neighbour, instance } => add(&instance.name, neighbour).await,
         Action::LoadImages { images, instance } => load_images(&instance.name, &images).await,
         Action::SaveImages { dir } => save_images(&dir),
         Action::Status => status().await,
@@ -174,6 +183,11 @@ async fn load_images(name: &str, wanted: &[Named]) -> anyhow::Result<()> {
         progress.say(format_args!("{} is on every node", image.name));
     }
     Ok(())
+}
+
+async fn add(name: &str, neighbour: Neighbour) -> anyhow::Result<()> {
+    let mut cluster = Cluster::attach(name).await?.reporting(Progress::new());
+    Ok(cluster.add_neighbour(neighbour).await?)
 }
 
 fn save_images(dir: &Path) -> anyhow::Result<()> {

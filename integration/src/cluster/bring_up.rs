@@ -215,7 +215,7 @@ impl Cluster {
         Launcher::new(&self.dir)
     }
 
-    fn record(&mut self, daemons: impl IntoIterator<Item = Daemon>) -> Result<(), ClusterError> {
+    pub(super) fn record(&mut self, daemons: impl IntoIterator<Item = Daemon>) -> Result<(), ClusterError> {
         self.state.daemons.extend(daemons);
         self.state.save(&self.dir)
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, ensure};
 use futures::FutureExt;
 use libtest_mimic::{Arguments, Failed, Trial};
-use lockstep_integration::cluster::{Cluster, Spec};
+use lockstep_integration::cluster::{Cluster, Neighbour, Spec};
 use lockstep_integration::harness::{Access, eventually};
 use tokio::runtime::Runtime;
 use tokio::sync::RwLock;
@@ -70,8 +70,8 @@ struct World {
 }
 
 impl World {
-    async fn make(spec: Spec, flags: &[&str]) -> Result<Self> {
-        let cluster = Cluster::up(spec).await?;
+    async fn make(spec: Spec, flags: &[&str], neighbours: &[Neighbour]) -> Result<Self> {
+        let mut cluster = Cluster::up(spec).await?;
         let access = Access {
             client: cluster.client().await?,
             kubectl: cluster.tools().path("kubectl")?.to_owned(),
@@ -81,6 +81,9 @@ impl World {
         installs_its_definition(&access, &control_plane).await?;
         if flags.contains(&"--ray") {
             until_ray_is_served(&access).await?;
+        }
+        for neighbour in neighbours {
+            cluster.add_neighbour(*neighbour).await?;
         }
         Ok(Self {
             _cluster: cluster,
@@ -171,8 +174,9 @@ async fn definition(access: &Access) -> Result<String> {
     access.kubectl(&crd, "").await
 }
 
-/// The whole run, on such a cluster, with these flags of the control plane too.
-pub(crate) fn run(mut cases: Vec<Case>, spec: Spec, flags: &[&str]) -> ExitCode {
+/// The whole run, on such a cluster, with these flags of the control plane too, and beside these
+/// controllers of other projects.
+pub(crate) fn run(mut cases: Vec<Case>, spec: Spec, flags: &[&str], neighbours: &[Neighbour]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
     cases.sort_by_key(|case| case.alone);
@@ -184,7 +188,7 @@ pub(crate) fn run(mut cases: Vec<Case>, spec: Spec, flags: &[&str]) -> ExitCode 
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
     let runtime = Arc::new(Runtime::new().expect("a runtime"));
-    let world = match runtime.block_on(World::make(spec, flags)) {
+    let world = match runtime.block_on(World::make(spec, flags, neighbours)) {
         Ok(world) => Arc::new(world),
         Err(error) => {
             eprintln!("cannot set the API server up: {error:#}");

@@ -21,6 +21,7 @@ mod heartbeat;
 mod identity;
 mod input;
 mod intruder;
+mod kueue;
 mod large_environments;
 mod leftovers;
 mod lost;
@@ -77,6 +78,7 @@ fn main() -> std::process::ExitCode {
         upstream::cases(),
         without_nri::cases(),
         large_environments::cases(),
+        kueue::cases(),
     ];
     let three_nodes = [
         nodes::cases(),

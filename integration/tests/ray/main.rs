@@ -48,5 +48,5 @@ fn main() -> std::process::ExitCode {
         permissions::cases(),
     ];
     let flags = ["--ray", "--ray-dashboard-proxy", &dashboard];
-    fixture::run(cases.into_iter().flatten().collect(), spec, &flags)
+    fixture::run(cases.into_iter().flatten().collect(), spec, &flags, &[])
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
-use lockstep_integration::cluster::{Cluster, Spec, node_name};
+use lockstep_integration::cluster::{Cluster, Neighbour, Spec, node_name};
 use lockstep_integration::harness::group::{Place, container_id, container_status};
 use lockstep_integration::harness::{Access, Process, eventually, process};
 use lockstep_integration::image::{self, Image, Programs};
@@ -234,6 +234,12 @@ impl Product {
     /// The path on this machine of a path on a node.
     pub(crate) async fn node_path(&self, node: u8, path: &str) -> Result<PathBuf> {
         self.with_cluster(async |cluster| Ok(cluster.node_path(node, path)?))
+            .await
+    }
+
+    /// Runs a controller of another project beside the cluster.
+    pub(crate) async fn add(&self, neighbour: Neighbour) -> Result<()> {
+        self.with_cluster(async |cluster| Ok(cluster.add_neighbour(neighbour).await?))
             .await
     }
 
