@@ -191,19 +191,9 @@ impl Cluster {
 
     /// Waits until the neighbour listens for calls of its webhooks.
     async fn until_served(&self, name: &str, address: SocketAddr) -> Result<(), ClusterError> {
-        until(format!("{name} serves its webhooks"), TIMEOUT, async || {
-            let connected = TcpStream::connect(address).await;
-            (self.is_dead(name) || connected.is_ok()).then_some(())
-        })
-        .await?;
-        if self.is_dead(name) {
-            return Err(self.launcher().died(name));
-        }
-        Ok(())
-    }
-
-    fn is_dead(&self, name: &str) -> bool {
-        !self.state.daemon(name).is_some_and(ProcessId::is_alive)
+        let what = format!("{name} serves its webhooks");
+        let probe = async || TcpStream::connect(address).await.is_ok();
+        self.until_alive(name, what, probe).await
     }
 
     /// Waits until the API server calls the webhooks.
@@ -218,19 +208,24 @@ impl Cluster {
             .into_iter()
             .chain([path.into()])
             .collect();
-        until(
-            format!("the webhooks of {name} are called"),
-            TIMEOUT,
-            async || {
-                let said = match self.kubectl(&args).await {
-                    Ok(said) => said,
-                    Err(error) => error.to_string(),
-                };
-                (self.is_dead(name) || said.contains(answer)).then_some(())
-            },
-        )
-        .await?;
-        if self.is_dead(name) {
+        let probe = async || match self.kubectl(&args).await {
+            Ok(said) => said.contains(answer),
+            Err(error) => error.to_string().contains(answer),
+        };
+        let what = format!("the webhooks of {name} are called");
+        self.until_alive(name, what, probe).await
+    }
+
+    /// Waits until `probe` is true, or the neighbour has died.
+    async fn until_alive(
+        &self,
+        name: &str,
+        what: String,
+        probe: impl AsyncFn() -> bool,
+    ) -> Result<(), ClusterError> {
+        let is_dead = || !self.state.daemon(name).is_some_and(ProcessId::is_alive);
+        until(what, TIMEOUT, async || (is_dead() || probe().await).then_some(())).await?;
+        if is_dead() {
             return Err(self.launcher().died(name));
         }
         Ok(())

@@ -46,37 +46,30 @@ const fn tool(name: &'static str, package: &'static str, accept: Accept) -> Tool
     }
 }
 
+/// A program of Kubernetes 1.`minor` that prints its version like all but kubectl.
+const fn of_kubernetes(name: &'static str, package: &'static str, minor: u32) -> Tool {
+    tool(
+        name,
+        package,
+        Accept::Version(&["--version"], [1, minor], [1, minor]),
+    )
+}
+
 /// Kubernetes 1.`$minor`.`$patch`.
 macro_rules! kubernetes {
     ($minor:literal, $patch:literal) => {
         Module {
             name: concat!("kubernetes-1.", $minor),
             tools: &[
-                tool(
-                    "kube-apiserver",
-                    "k8s.io/kubernetes/cmd/kube-apiserver",
-                    Accept::Version(&["--version"], [1, $minor], [1, $minor]),
-                ),
-                tool(
+                of_kubernetes("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", $minor),
+                of_kubernetes(
                     "kube-controller-manager",
                     "k8s.io/kubernetes/cmd/kube-controller-manager",
-                    Accept::Version(&["--version"], [1, $minor], [1, $minor]),
+                    $minor,
                 ),
-                tool(
-                    "kube-scheduler",
-                    "k8s.io/kubernetes/cmd/kube-scheduler",
-                    Accept::Version(&["--version"], [1, $minor], [1, $minor]),
-                ),
-                tool(
-                    "kubelet",
-                    "k8s.io/kubernetes/cmd/kubelet",
-                    Accept::Version(&["--version"], [1, $minor], [1, $minor]),
-                ),
-                tool(
-                    "kube-proxy",
-                    "k8s.io/kubernetes/cmd/kube-proxy",
-                    Accept::Version(&["--version"], [1, $minor], [1, $minor]),
-                ),
+                of_kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", $minor),
+                of_kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet", $minor),
+                of_kubernetes("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy", $minor),
                 tool(
                     "kubectl",
                     "k8s.io/kubernetes/cmd/kubectl",

@@ -184,12 +184,7 @@ impl Queue {
 
     /// Waits until this many pods of a JobSet run, on the nodes of the flavor.
     pub(crate) async fn until_running(&self, jobset: &str, count: usize) -> Result<Vec<Pod>> {
-        eventually(&format!("{count} pods of {jobset} run"), PATIENCE, async || {
-            let pods = self.pods(jobset).await?;
-            ensure!(pods.len() == count && pods.iter().all(runs), "{}", shown(&pods));
-            Ok(pods)
-        })
-        .await
+        until_running(&self.scene, &format!("{}={jobset}", labels::JOBSET_NAME), count).await
     }
 
     /// Waits until a JobSet has no pod.
@@ -246,6 +241,17 @@ pub(crate) async fn pods(scene: &Scene, selector: &str) -> Result<Vec<Pod>> {
     Ok(all.items.into_iter().filter(live).collect())
 }
 
+/// Waits until this many pods with these labels run.
+pub(crate) async fn until_running(scene: &Scene, selector: &str, count: usize) -> Result<Vec<Pod>> {
+    eventually(&format!("{count} pods of {selector} run"), PATIENCE, async || {
+        let pods = pods(scene, selector).await?;
+        let all_run = pods.iter().all(|pod| phase(pod) == "Running");
+        ensure!(pods.len() == count && all_run, "{}", shown(&pods));
+        Ok(pods)
+    })
+    .await
+}
+
 /// Plays the kubelet: the pod ends with this phase, unless the Job controller has deleted it.
 pub(crate) async fn end(scene: &Scene, pod: &Pod, phase: &str) -> Result<()> {
     let ended = Patch::Merge(json!({"status": {"phase": phase}}));
@@ -260,20 +266,15 @@ pub(crate) async fn end(scene: &Scene, pod: &Pod, phase: &str) -> Result<()> {
 }
 
 /// The phase of a pod.
-pub(crate) fn phase(pod: &Pod) -> &str {
+fn phase(pod: &Pod) -> &str {
     let status = pod.status.as_ref();
     status
         .and_then(|status| status.phase.as_deref())
         .unwrap_or_default()
 }
 
-/// True if the pod runs.
-pub(crate) fn runs(pod: &Pod) -> bool {
-    phase(pod) == "Running"
-}
-
 /// The pods with their phases, for a report.
-pub(crate) fn shown(pods: &[Pod]) -> String {
+fn shown(pods: &[Pod]) -> String {
     let all: Vec<String> = pods
         .iter()
         .map(|pod| format!("{} {}", pod.name_any(), phase(pod)))

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::dashboard;
 use crate::fixture::{Case, case};
-use crate::queue::{QUEUE, QUEUE_NAME, Queue, end, pods, runs, shown};
+use crate::queue::{QUEUE, QUEUE_NAME, Queue, end, pods, until_running};
 use crate::ray::{cluster, rayjob};
 use crate::scene::{PATIENCE, Scene};
 
@@ -35,22 +35,13 @@ fn queued(mut manifest: Value, name: &str, cluster: &str) -> Value {
     manifest
 }
 
-async fn until_running(queue: &Queue, selector: &str, count: usize) -> Result<Vec<Pod>> {
-    eventually(&format!("{count} pods of {selector} run"), PATIENCE, async || {
-        let pods = pods(&queue.scene, selector).await?;
-        ensure!(pods.len() == count && pods.iter().all(runs), "{}", shown(&pods));
-        Ok(pods)
-    })
-    .await
-}
-
 async fn the_second_raycluster_waits_until_the_first_is_gone(scene: Scene) -> Result<()> {
     let queue = Queue::new(scene, 1, 2, json!({})).await?;
     let scene = &queue.scene;
     scene
         .create_cluster(queued(cluster(1, json!({})), "rc", "/spec"))
         .await?;
-    until_running(&queue, "ray.io/cluster=rc", 2).await?;
+    until_running(scene, "ray.io/cluster=rc", 2).await?;
     scene.until_state("ready").await?;
     scene
         .create_cluster(queued(cluster(1, json!({})), "second", "/spec"))
@@ -61,7 +52,7 @@ async fn the_second_raycluster_waits_until_the_first_is_gone(scene: Scene) -> Re
         .api::<RayCluster>()
         .delete("rc", &DeleteParams::background())
         .await?;
-    until_running(&queue, "ray.io/cluster=second", 2).await.map(drop)
+    until_running(scene, "ray.io/cluster=second", 2).await.map(drop)
 }
 
 async fn until(scene: &Scene, what: &str, expected: impl Fn(&RayJobStatus) -> bool) -> Result<RayJobStatus> {
@@ -81,7 +72,7 @@ async fn a_rayjob_is_finished_only_when_its_submitter_has_ended(scene: Scene) ->
     scene
         .make::<RayJob>(queued(manifest, "rj", "/spec/rayClusterSpec"))
         .await?;
-    for pod in until_running(&queue, "ray.io/node-type", 2).await? {
+    for pod in until_running(scene, "ray.io/node-type", 2).await? {
         // The kubelets play without addresses.
         let addressed = json!({"status": {"podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]}});
         let api = scene.api::<Pod>();
@@ -93,7 +84,7 @@ async fn a_rayjob_is_finished_only_when_its_submitter_has_ended(scene: Scene) ->
     })
     .await?;
     dashboard::with(&known.dashboard_url, |head| head.session = Some("s0".to_owned()));
-    let submitters = until_running(&queue, "batch.kubernetes.io/job-name=rj", 1).await?;
+    let submitters = until_running(scene, "batch.kubernetes.io/job-name=rj", 1).await?;
     let says = |status: &RayJobStatus, says: &str| {
         dashboard::with(&status.dashboard_url, |head| {
             head.jobs.insert(status.job_id.clone(), says.to_owned());

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use lockstep_api::{JobSet, RestartStrategy};
+use lockstep_api::{JobSet, RestartStrategy, labels};
 use lockstep_integration::command::run;
 use lockstep_integration::harness::eventually;
 use lockstep_integration::harness::hollow::{self, POOL};
@@ -15,7 +16,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use crate::fixture::{Case, case};
-use crate::queue::{QUEUE, QUEUE_NAME, Queue, end, play_kubelets, pods, runs, shown};
+use crate::queue::{QUEUE, QUEUE_NAME, Queue, end, play_kubelets, pods, until_running};
 use crate::scene::{PATIENCE, Scene};
 
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/neighbours");
@@ -124,21 +125,12 @@ impl Training {
 
     /// Waits until this many pods of a replicatedJob run.
     async fn until_running(&self, step: &str, count: usize) -> Result<()> {
-        eventually(&format!("{count} pods of {step} run"), PATIENCE, async || {
-            let pods = self.pods(step).await?;
-            ensure!(pods.len() == count && pods.iter().all(runs), "{}", shown(&pods));
-            Ok(())
-        })
-        .await
+        until_running(&self.scene, &of_step(step), count).await.map(drop)
     }
 
     /// The pods of a replicatedJob that have not ended.
-    async fn pods(&self, step: &str) -> Result<Vec<k8s_openapi::api::core::v1::Pod>> {
-        pods(
-            &self.scene,
-            &format!("jobset.sigs.k8s.io/replicatedjob-name={step}"),
-        )
-        .await
+    async fn pods(&self, step: &str) -> Result<Vec<Pod>> {
+        pods(&self.scene, &of_step(step)).await
     }
 
     /// Plays the kubelet: the pods of a replicatedJob end with this phase.
@@ -164,6 +156,11 @@ impl Training {
         })
         .await
     }
+}
+
+/// Selects the pods of a replicatedJob.
+fn of_step(name: &str) -> String {
+    format!("{}={name}", labels::REPLICATED_JOB_NAME)
 }
 
 fn resource(kind: &str) -> ApiResource {

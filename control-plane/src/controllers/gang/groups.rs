@@ -5,8 +5,9 @@
 //! that needs another policy is recreated under the same name, because pods cannot move to another
 //! group.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, TypeMeta};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
+};
 use kube::{Client, Resource};
 use lockstep_api::{GROUP, JobSet, KIND};
 use lockstep_core::gang::{GroupPolicy, PodGroupRef};
@@ -181,14 +182,7 @@ fn workload(version: Version, jobset: &JobSet, wanted: &PodGroupRef) -> DynamicO
         "controllerRef": {"apiGroup": GROUP, "kind": KIND, "name": jobset.name()},
         "podGroupTemplates": [template],
     });
-    DynamicObject {
-        types: Some(TypeMeta {
-            api_version: version.api_version(),
-            kind: "Workload".to_owned(),
-        }),
-        metadata: metadata(jobset, &wanted.name),
-        data: json!({"spec": spec}),
-    }
+    object(&version.workloads(), jobset, wanted, spec)
 }
 
 fn group(version: Version, jobset: &JobSet, wanted: &PodGroupRef) -> DynamicObject {
@@ -203,14 +197,15 @@ fn group(version: Version, jobset: &JobSet, wanted: &PodGroupRef) -> DynamicObje
         }
     };
     schedule(&mut spec, version, wanted);
-    DynamicObject {
-        types: Some(TypeMeta {
-            api_version: version.api_version(),
-            kind: "PodGroup".to_owned(),
-        }),
-        metadata: metadata(jobset, name),
-        data: json!({"spec": spec}),
-    }
+    object(&version.pod_groups(), jobset, wanted, spec)
+}
+
+fn object(resource: &ApiResource, jobset: &JobSet, wanted: &PodGroupRef, spec: Value) -> DynamicObject {
+    let mut object = DynamicObject::new(&wanted.name, resource)
+        .within(jobset.ns())
+        .data(json!({"spec": spec}));
+    object.metadata.owner_references = jobset.controller_owner_ref(&()).map(|owner| vec![owner]);
+    object
 }
 
 /// Sets how kube-scheduler treats the group. In Kubernetes 1.36 it does not compare priorities.
@@ -227,14 +222,5 @@ fn policy(wanted: GroupPolicy) -> Value {
     match wanted {
         GroupPolicy::Gang(pods) => json!({"gang": {"minCount": i32::try_from(pods).unwrap_or(i32::MAX)}}),
         GroupPolicy::Basic => json!({"basic": {}}),
-    }
-}
-
-fn metadata(jobset: &JobSet, name: &str) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name.to_owned()),
-        namespace: Some(jobset.ns().to_owned()),
-        owner_references: jobset.controller_owner_ref(&()).map(|owner| vec![owner]),
-        ..ObjectMeta::default()
     }
 }
