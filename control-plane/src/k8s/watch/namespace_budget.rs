@@ -37,11 +37,11 @@ mod tests;
 const LOOK: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(30 * 60));
 
 /// The overhead of a label, an annotation or an owner beyond its text.
-const ENTRY: usize = 96;
+pub(super) const ENTRY: usize = 96;
 
 /// The bytes of a cached Job of a JobSet without unusually long names. One JobSet with the maximum
 /// number of Jobs fits into any process.
-const USUAL_JOB: usize = 1100;
+pub(super) const USUAL_JOB: usize = 1700;
 
 /// An object that counts towards a budget.
 pub(crate) trait Weighs: Lookup<DynamicType = ()> + Send + 'static {
@@ -70,7 +70,7 @@ pub(crate) struct NamespaceBudgets {
 
 impl NamespaceBudgets {
     /// Budgets for a process that may take `memory` bytes. A MiB holds about 200 usual JobSets, or
-    /// 1,000 Jobs.
+    /// 800 Jobs.
     pub(crate) fn of(memory: usize) -> Self {
         Self {
             written: Budget::new(memory / 32, memory / 4),

@@ -41,8 +41,8 @@ const WAITING_MEMORY: Share = Share {
 };
 /// The memory for connections with a slot: TLS, HTTP/2 and the socket.
 const SERVED_MEMORY: Share = Share {
-    parts: 16,
-    each: 32 << 10,
+    parts: 32,
+    each: 50 << 10,
 };
 /// How many connections of one address are accepted even if the queue is full: a client with many
 /// addresses cannot lock out another one.
