@@ -22,7 +22,7 @@ use crate::nri::inject;
 use crate::plain::facts::PlainContainer;
 use crate::pods::InPlacePod;
 use crate::worker::facts::{ListedContainer, LiveContainer};
-use crate::worker::types::{ContainerId, Pod, SandboxId};
+use crate::worker::types::{ContainerId, Pod, PodUid, SandboxId, UnixNanos};
 
 /// Limit for one call: a containerd that takes longer hangs.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -247,13 +247,26 @@ async fn sort<Answer>(
 where
     Answer: Future<Output = Result<Option<wire::ContainerStatus>, tonic::Status>>,
 {
+    let mut found = Vec::new();
+    let mut created: BTreeMap<(PodUid, String), BTreeMap<u32, UnixNanos>> = BTreeMap::new();
     for container in containers {
         let worker = convert::worker(&container, &listing.pods);
         let plain = convert::plain(&container, &listing.plain_pods);
-        if worker.is_none() && plain.is_none() {
+        let of_worker = worker.as_ref().map(|worker| (&worker.pod, &worker.name));
+        let Some((pod, name)) = of_worker.or(plain.as_ref().map(|plain| (&plain.pod, &plain.name))) else {
             continue;
+        };
+        let place = (pod.clone(), name.clone());
+        if let Some(metadata) = &container.metadata {
+            let attempts = created.entry(place.clone()).or_default();
+            attempts.insert(metadata.attempt, UnixNanos(container.created_at));
         }
-        let mut ended = None;
+        found.push((container, place, worker, plain));
+    }
+    for (container, place, worker, plain) in found {
+        let mut ended = created
+            .get(&place)
+            .and_then(|attempts| convert::end_by_successor(&container, attempts));
         if container.state() == wire::ContainerState::ContainerExited {
             match status(container.id.clone()).await {
                 Ok(status) => ended = convert::ended(status),
@@ -375,6 +388,54 @@ mod tests {
         let found = listed(tonic::Code::NotFound).await.unwrap();
         assert_eq!((found.containers.len(), found.unclear.len()), (1, 0));
         assert!(listed(tonic::Code::DeadlineExceeded).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_container_that_another_has_followed_has_ended() {
+        use wire::ContainerState::{ContainerCreated, ContainerRunning, ContainerUnknown};
+        let container = |id: &str, (sandbox, name): (&str, &str), attempt, state: wire::ContainerState| {
+            wire::Container {
+                pod_sandbox_id: sandbox.to_owned(),
+                metadata: Some(wire::ContainerMetadata {
+                    name: name.to_owned(),
+                    attempt,
+                }),
+                state: state.into(),
+                // The clock steps back.
+                created_at: 100 - i64::from(attempt),
+                ..exited(id)
+            }
+        };
+        let mut pods = listing();
+        pods.pods[0].1.supervised.insert("other".to_owned());
+        pods.pods.push(("s2".into(), pod("p2")));
+        pods.plain_pods.insert("s3".into(), pod("p3"));
+        let no_status = |_| async { Err(tonic::Status::internal("nobody asks for it")) };
+        let found = vec![
+            container("created", ("s", "worker"), 0, ContainerCreated),
+            container("unknown", ("s", "worker"), 1, ContainerUnknown),
+            container("running", ("s", "worker"), 2, ContainerRunning),
+            container("latest", ("s", "worker"), 3, ContainerUnknown),
+            container("other", ("s", "other"), 0, ContainerCreated),
+            container("pod", ("s2", "worker"), 0, ContainerCreated),
+            container("plain", ("s3", "worker"), 0, ContainerCreated),
+            container("after", ("s3", "worker"), 1, ContainerCreated),
+        ];
+        let found = sort(pods, found, no_status).await.unwrap();
+        let workers = found.containers.iter().map(|it| (it.id.as_str(), it.ended));
+        let plain = found.plain.iter().map(|it| (it.id.as_str(), it.ended));
+        let ended: Vec<_> = workers
+            .chain(plain)
+            .filter_map(|(id, ended)| Some((id, ended?)))
+            .collect();
+        let end = |at| Ended {
+            exit: Exit::UNKNOWN,
+            at: UnixNanos(at),
+        };
+        assert_eq!(
+            ended,
+            [("created", end(99)), ("unknown", end(98)), ("plain", end(99))]
+        );
     }
 
     #[tokio::test(start_paused = true)]

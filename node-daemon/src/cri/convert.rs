@@ -80,6 +80,26 @@ pub fn ended(status: Option<wire::ContainerStatus>) -> Option<Ended> {
     })
 }
 
+/// The end of a container that has a successor in its pod: one of the same name with a higher
+/// attempt. Its exit is not known. `created` says when each attempt was created.
+///
+/// The kubelet creates no container while the one before it runs. After a power failure containerd
+/// may show the one before as it was before it started, and never correct that. One that started
+/// after all, since its start took longer than the kubelet waits, counts as ended too.
+#[must_use]
+pub fn end_by_successor(container: &wire::Container, created: &BTreeMap<u32, UnixNanos>) -> Option<Ended> {
+    let never_started = matches!(
+        container.state(),
+        wire::ContainerState::ContainerCreated | wire::ContainerState::ContainerUnknown
+    );
+    let attempt = container.metadata.as_ref()?.attempt;
+    let (_, at) = created.range(attempt.checked_add(1)?..).next()?;
+    never_started.then_some(Ended {
+        exit: Exit::UNKNOWN,
+        at: *at,
+    })
+}
+
 /// The exit behind a container's exit code: containerd gives 128 + signal if a signal ended the
 /// process.
 #[must_use]

@@ -9,8 +9,9 @@
 //! An incarnation is reported from the first State of its agent, or from the end of its container,
 //! whichever comes first. Before that the daemon knows nothing of use to the control plane. A link
 //! that goes down makes it `Unlinked`, with everything else as last known. `Lost` is entered only
-//! when the end of the container was observed. A known exit later replaces an unknown one, and
-//! `Done` replaces `Lost` if the last State of the agent arrives after the end of its container.
+//! when the end of the container, or its successor, was observed. A known exit later replaces an
+//! unknown one, and `Done` replaces `Lost` if the last State of the agent arrives after the end of
+//! its container.
 //! `Lost` is kept while the pod lives, so that a control plane that was away still learns of it.
 //! `Done` is never left.
 //!

@@ -49,6 +49,8 @@ pub(crate) struct Container {
     ending: i32,
     /// The exit code, and when the container ended.
     pub(crate) exit: Option<(i32, Time)>,
+    /// A power failure has lost what containerd knew: it shows the container as never started.
+    pub(crate) forgotten: bool,
     /// The last generation at which the worker was started here. Without an agent, the generation
     /// that it belongs to.
     pub(crate) started: Option<u64>,
@@ -100,6 +102,7 @@ impl Container {
             lives: true,
             ending: 0,
             exit: None,
+            forgotten: false,
             started: None,
             worker: None,
             processes: BTreeMap::new(),

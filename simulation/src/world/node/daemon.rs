@@ -9,15 +9,17 @@ use lockstep_node_daemon::worker::driver;
 use lockstep_node_daemon::worker::facts::{Effects, Input, ListedContainer, LiveContainer};
 use lockstep_node_daemon::worker::outbox::Outbox;
 use lockstep_node_daemon::worker::state::Table;
-use lockstep_node_daemon::worker::types::{ContainerId, Ended, Epoch, LinkId, PodUid, UnixNanos};
+use lockstep_node_daemon::worker::types::{
+    ContainerId, Ended, Epoch, Exit as DaemonExit, LinkId, PodUid, UnixNanos,
+};
 use lockstep_proto::node::v1 as pb;
 
 use crate::time::{MS, SEC, Time, US, unix};
 use crate::world::World;
 use crate::world::event::{Event, NodeIndex, StreamId, Up};
 use crate::world::kubernetes::api_server::node_name;
-use crate::world::node::container::exit;
-use crate::world::node::pod_fact;
+use crate::world::node::container::{Container, exit};
+use crate::world::node::{LocalPod, pod_fact};
 
 /// Time between listings if nothing has happened.
 const RELIST: Time = 60 * SEC;
@@ -151,9 +153,8 @@ impl World {
         let containers: Vec<LiveContainer> = local()
             .flat_map(|pod| pod.containers.iter().map(move |id| (pod, id)))
             .filter(|(_, id)| {
-                self.containers
-                    .get(*id)
-                    .is_some_and(|container| container.exit.is_none())
+                let container = self.containers.get(*id);
+                container.is_some_and(|container| container.exit.is_none() || container.forgotten)
             })
             .map(|(pod, id)| LiveContainer {
                 pod: PodUid::from(pod.uid.as_str()),
@@ -196,10 +197,7 @@ impl World {
                     pod: PodUid::from(pod.uid.as_str()),
                     id: ContainerId::from(id.as_str()),
                     name: "worker".to_owned(),
-                    ended: container.exit.map(|(code, at)| Ended {
-                        exit: exit(code),
-                        at: UnixNanos(unix(at, self.nodes[node].clock_ahead)),
-                    }),
+                    ended: self.shown_end(node, pod, id, container),
                 })
             })
             .collect();
@@ -212,6 +210,24 @@ impl World {
                 containers,
             },
         );
+    }
+
+    /// The end of a container as the daemon's listing has it. Only the successor of a forgotten
+    /// container tells that it has ended (`cri::convert::end_by_successor`).
+    fn shown_end(&self, node: NodeIndex, pod: &LocalPod, id: &str, container: &Container) -> Option<Ended> {
+        let shown = |at| UnixNanos(unix(at, self.nodes[node].clock_ahead));
+        if !container.forgotten {
+            return container.exit.map(|(code, at)| Ended {
+                exit: exit(code),
+                at: shown(at),
+            });
+        }
+        let successor = pod.containers.iter().skip_while(|other| *other != id).nth(1)?;
+        let created = self.containers.get(successor)?.created;
+        Some(Ended {
+            exit: DaemonExit::UNKNOWN,
+            at: shown(created),
+        })
     }
 
     /// containerd notifies the daemon a little later. The notification is lost if the daemon does
