@@ -4,6 +4,7 @@ mod changes;
 mod demo;
 mod installation;
 mod jobsets;
+mod kubelets;
 mod platform;
 mod read;
 mod retry;

@@ -70,6 +70,9 @@ impl Cluster {
             Api::all(client()),
         );
         let (platform, connected) = self.platform_answers().await.unzip();
+        let nodes = self.nodes().await;
+        let known = nodes.as_deref().unwrap_or_default();
+        let kills_of_whole_containers = self.kills_of_whole_containers(known).await;
         Observed {
             now,
             namespace: self.system.clone(),
@@ -84,7 +87,8 @@ impl Cluster {
             services: fetched(list("Services", &services, &all).await),
             daemon_set: fetched(answer("the DaemonSet", daemon_sets.get_opt(NODE_DAEMON)).await),
             daemon_pods: fetched(self.daemon_pods().await),
-            nodes: fetched(self.nodes().await),
+            nodes: fetched(nodes),
+            kills_of_whole_containers,
             kuberay: fetched(list("Leases", &leases, &of_system(KUBERAY)).await),
             rights: join_all(REQUIRED_RIGHTS.iter().map(|right| self.may(right))).await,
             platform,

@@ -6,6 +6,8 @@ mod daemons;
 mod rights;
 mod webhooks;
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -45,6 +47,8 @@ pub(crate) struct Observed {
     pub(crate) daemon_set: Fetched<Option<DaemonSet>>,
     pub(crate) daemon_pods: Fetched<Vec<Pod>>,
     pub(crate) nodes: Fetched<Vec<Node>>,
+    /// For some nodes: true if the kernel kills all of a container that is out of memory.
+    pub(crate) kills_of_whole_containers: BTreeMap<String, bool>,
     /// Leases of KubeRay's leader election.
     pub(crate) kuberay: Fetched<Vec<Lease>>,
     /// If the caller has each right, in the order of [`REQUIRED_RIGHTS`].
@@ -136,6 +140,7 @@ pub(crate) fn verdicts(seen: &Observed) -> Vec<Verdict> {
     control_plane::check(seen, &mut report);
     webhooks::check(seen, &mut report);
     daemons::check(seen, &mut report);
+    daemons::memory(seen, &mut report);
     cluster::conflicts(seen, &mut report);
     rights::check(seen, &mut report);
     report.verdicts

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 use lockstep_proto::platform::v1 as pb;
 
-use super::{Observed, Report};
+use super::{Level, Observed, Report};
 use crate::view::nodes::{self, Nri};
 
 /// Name of the DaemonSet.
@@ -87,6 +87,28 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
             format!("the container runtime offers no NRI by default on {without}"),
             "use containerd 2.0 or later, or turn NRI on: it puts agents into containers",
         );
+    }
+}
+
+/// What happens to a worker that is out of memory, and to its agent.
+pub(super) fn memory(seen: &Observed, report: &mut Report) {
+    let asked = &seen.kills_of_whole_containers;
+    let whole = asked.iter().filter(|(_, whole)| **whole);
+    let whole: Vec<&str> = whole.map(|(node, _)| node.as_str()).collect();
+    if !whole.is_empty() {
+        // Kubernetes' default with cgroup v2, so it is no fault.
+        let text = format!(
+            "a worker that is out of memory is killed with its agent on {}",
+            named(&whole)
+        );
+        let hint = "its group waits until the kubelet has started the container again, unless the kubelet's configuration has singleProcessOOMKill";
+        report.say(Level::Ok, text, Some(hint.to_owned()));
+    } else if !asked.is_empty() {
+        let all = seen.nodes.as_ref().map_or(0, Vec::len);
+        report.ok(format!(
+            "a worker that is out of memory is killed without its agent, say {} of {all} nodes",
+            asked.len()
+        ));
     }
 }
 

@@ -100,6 +100,7 @@ fn sound() -> Observed {
         ))),
         daemon_pods: Ok(vec![daemon_pod()]),
         nodes: Ok(vec![node("n1", "containerd://2.1.4")]),
+        kills_of_whole_containers: [("n1".to_owned(), false)].into(),
         kuberay: Ok(Vec::new()),
         rights: vec![Ok(true); REQUIRED_RIGHTS.len()],
         platform: Some(Ok("here".into())),
@@ -116,6 +117,34 @@ fn a_sound_installation_has_only_good_verdicts() {
         .collect();
     assert!(complaints.is_empty(), "{complaints:?}");
     assert!(verdicts.len() >= 11, "{verdicts:?}");
+}
+
+#[test]
+fn a_kubelet_whose_containers_end_whole_is_sound_but_named() {
+    let mut seen = sound();
+    seen.kills_of_whole_containers = [("n1".to_owned(), true), ("n2".to_owned(), false)].into();
+    let verdicts = verdicts(&seen);
+    assert_eq!(worst(&verdicts), Level::Ok);
+    let found = verdicts
+        .iter()
+        .find(|verdict| verdict.text.contains("out of memory"));
+    let found = found.unwrap();
+    assert!(
+        found.text.ends_with("is killed with its agent on n1"),
+        "{found:?}"
+    );
+    assert!(
+        found.hint.as_ref().unwrap().contains("singleProcessOOMKill"),
+        "{found:?}"
+    );
+
+    // Without the right to ask, nothing is said.
+    let seen = Observed {
+        kills_of_whole_containers: BTreeMap::new(),
+        ..sound()
+    };
+    let says = |verdict: &Verdict| verdict.text.contains("out of memory");
+    assert!(!super::verdicts(&seen).iter().any(says));
 }
 
 /// Breaks one part of a sound installation.
