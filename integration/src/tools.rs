@@ -27,11 +27,15 @@ pub enum ToolError {
     /// The program is not in the catalogue.
     #[error("{0} is not a program of the testbed")]
     Unknown(String),
-    /// The variable `KUBERNETES` names a version that is not pinned.
-    #[error("KUBERNETES={asked} is none of {}", catalog::kubernetes_versions().collect::<Vec<_>>().join(", "))]
-    Kubernetes {
+    /// A variable such as `KUBERNETES` names a version that is not pinned.
+    #[error("{variable}={asked} is none of {versions}")]
+    Version {
+        /// The variable.
+        variable: &'static str,
         /// What it names.
         asked: String,
+        /// What it may name.
+        versions: String,
     },
     /// The cache or the module's sources could not be read or written.
     #[error("{path}: {source}")]
@@ -127,9 +131,15 @@ pub fn cache_root() -> Result<PathBuf, ToolError> {
 
 /// The module and the catalogue entry of a program.
 fn find(name: &str) -> Result<(&'static Module, &'static Tool), ToolError> {
-    let asked = catalog::kubernetes_version();
-    if !catalog::kubernetes_versions().any(|version| version == asked) {
-        return Err(ToolError::Kubernetes { asked });
+    for project in catalog::PROJECTS {
+        let (asked, versions): (_, Vec<_>) = (project.version(), project.versions().collect());
+        if !versions.contains(&asked.as_str()) {
+            return Err(ToolError::Version {
+                variable: project.variable,
+                asked,
+                versions: versions.join(", "),
+            });
+        }
     }
     catalog::find(name).ok_or_else(|| ToolError::Unknown(name.to_owned()))
 }

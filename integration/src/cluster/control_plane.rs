@@ -249,7 +249,7 @@ impl ControlPlane<'_> {
 
     /// Gang scheduling, if there is a scheduler that can do it.
     fn gangs(&self) -> Option<Gangs> {
-        let gangs = Gangs::of(&catalog::kubernetes_version());
+        let gangs = Gangs::of(&catalog::KUBERNETES.version());
         gangs.filter(|_| self.has_scheduler())
     }
 

@@ -55,6 +55,28 @@ const fn of_kubernetes(name: &'static str, package: &'static str, minor: u32) ->
     )
 }
 
+/// A program of containerd 2.`minor` that prints its version for the argument `version`.
+macro_rules! of_containerd {
+    ($name:literal, $version:literal, $minor:literal) => {
+        tool(
+            $name,
+            concat!("github.com/containerd/containerd/v2/cmd/", $name),
+            Accept::Version(&[$version], [2, $minor], [2, $minor]),
+        )
+    };
+}
+
+/// A network plugin, whose version does not matter.
+macro_rules! network_plugin {
+    ($name:literal, $path:literal) => {
+        tool(
+            $name,
+            concat!("github.com/containernetworking/plugins/plugins/", $path),
+            Accept::Own,
+        )
+    };
+}
+
 /// Kubernetes 1.`$minor`.`$patch`.
 macro_rules! kubernetes {
     ($minor:literal, $patch:literal) => {
@@ -93,15 +115,89 @@ macro_rules! kubernetes {
     };
 }
 
-/// Kubernetes in each minor version that clusters can have.
-pub const KUBERNETES: &[Module] = &[
-    kubernetes!(34, 4),
-    kubernetes!(35, 4),
-    kubernetes!(36, 3),
-    kubernetes!(37, 2),
-];
-/// The minor version of clusters, unless the variable `KUBERNETES` names another.
-const DEFAULT: &str = "1.36";
+/// containerd 2.`$minor`, with the network plugins.
+macro_rules! containerd {
+    ($minor:literal) => {
+        Module {
+            name: concat!("containerd-2.", $minor),
+            tools: &[
+                of_containerd!("containerd", "--version", $minor),
+                of_containerd!("containerd-shim-runc-v2", "-v", $minor),
+                of_containerd!("ctr", "--version", $minor),
+                network_plugin!("loopback", "main/loopback"),
+                network_plugin!("ptp", "main/ptp"),
+                network_plugin!("host-local", "ipam/host-local"),
+            ],
+            cgo: false,
+            tags: "",
+            ldflags: "-s -w",
+            cold_seconds: 70,
+        }
+    };
+}
+
+/// A project whose programs clusters can have in one of several versions.
+pub struct Project {
+    /// The variable that names the minor version of new clusters, such as `1.36`.
+    pub variable: &'static str,
+    /// The version if the variable is not set.
+    default: &'static str,
+    /// Each version, pinned to one patch version.
+    pub modules: &'static [Module],
+}
+
+/// Kubernetes.
+pub const KUBERNETES: Project = Project {
+    variable: "KUBERNETES",
+    default: "1.36",
+    modules: &[
+        kubernetes!(34, 4),
+        kubernetes!(35, 4),
+        kubernetes!(36, 3),
+        kubernetes!(37, 2),
+    ],
+};
+
+/// containerd.
+pub const CONTAINERD: Project = Project {
+    variable: "CONTAINERD",
+    default: "2.4",
+    modules: &[containerd!(0), containerd!(2), containerd!(3), containerd!(4)],
+};
+
+/// All such projects.
+pub const PROJECTS: [&Project; 2] = [&KUBERNETES, &CONTAINERD];
+
+impl Project {
+    /// The version of new clusters. A patch version is left out, since each minor version is pinned
+    /// to one.
+    pub fn version(&self) -> String {
+        let asked = std::env::var(self.variable).unwrap_or_default();
+        let asked = asked.trim_start_matches('v');
+        let minor: Vec<&str> = asked.split('.').take(2).collect();
+        if asked.is_empty() {
+            self.default.to_owned()
+        } else {
+            minor.join(".")
+        }
+    }
+
+    /// The versions that the variable may name.
+    pub fn versions(&self) -> impl Iterator<Item = &'static str> {
+        self.modules
+            .iter()
+            .filter_map(|module| Some(module.name.rsplit_once('-')?.1))
+    }
+
+    /// The module of new clusters. None if the variable names another version.
+    fn module(&self) -> Option<&'static Module> {
+        let version = self.version();
+        let mut versions = self.versions().zip(self.modules);
+        versions
+            .find(|(found, _)| *found == version)
+            .map(|(_, module)| module)
+    }
+}
 
 /// All other modules, the slowest first.
 pub const MODULES: &[Module] = &[
@@ -165,45 +261,6 @@ pub const MODULES: &[Module] = &[
         cold_seconds: 130,
     },
     Module {
-        name: "containerd",
-        tools: &[
-            tool(
-                "containerd",
-                "github.com/containerd/containerd/v2/cmd/containerd",
-                Accept::Version(&["--version"], [2, 1], [2, 99]),
-            ),
-            tool(
-                "containerd-shim-runc-v2",
-                "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
-                Accept::Version(&["-v"], [2, 1], [2, 99]),
-            ),
-            tool(
-                "ctr",
-                "github.com/containerd/containerd/v2/cmd/ctr",
-                Accept::Version(&["--version"], [2, 1], [2, 99]),
-            ),
-            tool(
-                "loopback",
-                "github.com/containernetworking/plugins/plugins/main/loopback",
-                Accept::Own,
-            ),
-            tool(
-                "ptp",
-                "github.com/containernetworking/plugins/plugins/main/ptp",
-                Accept::Own,
-            ),
-            tool(
-                "host-local",
-                "github.com/containernetworking/plugins/plugins/ipam/host-local",
-                Accept::Own,
-            ),
-        ],
-        cgo: false,
-        tags: "",
-        ldflags: "-s -w",
-        cold_seconds: 70,
-    },
-    Module {
         name: "grpcurl",
         tools: &[tool(
             "grpcurl",
@@ -265,41 +322,17 @@ pub const CHECKERS: &[&str] = &["promtool", "prometheus", "grpcurl", "glua"];
 /// Programs of other projects, which a cluster has only if they are added.
 pub const NEIGHBOURS: &[&str] = &["kueue", "trainer-controller-manager"];
 
-/// The version of Kubernetes of new clusters, such as `1.36`: `KUBERNETES`, whose patch version is
-/// left out, since each minor version is pinned to one.
-pub fn kubernetes_version() -> String {
-    let asked = std::env::var("KUBERNETES").unwrap_or_default();
-    let asked = asked.trim_start_matches('v');
-    let minor: Vec<&str> = asked.split('.').take(2).collect();
-    if asked.is_empty() {
-        DEFAULT.to_owned()
-    } else {
-        minor.join(".")
-    }
-}
-
 /// True if new clusters have at least Kubernetes 1.`minor`.
 pub fn is_at_least(minor: u32) -> bool {
-    let version = kubernetes_version();
+    let version = KUBERNETES.version();
     let found = version.split('.').nth(1).and_then(|found| found.parse().ok());
     found.is_some_and(|found: u32| found >= minor)
 }
 
-/// The minor versions that [`kubernetes_version`] may name.
-pub fn kubernetes_versions() -> impl Iterator<Item = &'static str> {
-    KUBERNETES
-        .iter()
-        .filter_map(|module| module.name.strip_prefix("kubernetes-"))
-}
-
-/// The modules of new clusters. Without Kubernetes, if it is asked for in a version that is not
-/// pinned.
+/// The modules of new clusters.
 fn modules() -> impl Iterator<Item = &'static Module> {
-    let name = format!("kubernetes-{}", kubernetes_version());
-    KUBERNETES
-        .iter()
-        .filter(move |module| module.name == name)
-        .chain(MODULES)
+    let versioned = PROJECTS.into_iter().filter_map(Project::module);
+    versioned.chain(MODULES)
 }
 
 /// The module and the catalogue entry of a program.
@@ -311,9 +344,8 @@ pub fn find(name: &str) -> Option<(&'static Module, &'static Tool)> {
 
 /// The names of all programs.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    KUBERNETES
-        .iter()
-        .take(1)
+    let versioned = PROJECTS.into_iter().filter_map(|project| project.modules.first());
+    versioned
         .chain(MODULES)
         .flat_map(|module| module.tools)
         .map(|tool| tool.name)

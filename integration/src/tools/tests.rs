@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::catalog::{self, KUBERNETES, MODULES};
+use super::catalog::{self, CONTAINERD, KUBERNETES, MODULES, Module, PROJECTS};
 use super::{build, module_dir, packages, parse_version};
 
 #[test]
@@ -30,12 +30,15 @@ fn versions_are_found_in_what_programs_print() {
 #[test]
 fn each_program_is_in_one_module_and_imported_there() {
     let mut seen = BTreeSet::new();
-    for module in KUBERNETES.iter().chain(MODULES) {
+    let versioned = PROJECTS.into_iter().flat_map(|project| project.modules);
+    for module in versioned.chain(MODULES) {
         let imports = fs::read_to_string(module_dir(module).join("tools.go")).unwrap();
         for tool in module.tools {
-            // Kubernetes has the same programs in each version.
+            // Some projects have the same programs in each version.
             let first = seen.insert(tool.name);
-            let repeats = KUBERNETES[1..].contains(module);
+            let repeats = PROJECTS
+                .iter()
+                .any(|project| project.modules[1..].contains(module));
             assert!(first != repeats, "{} is listed twice", tool.name);
             assert!(
                 imports.contains(&format!("\"{}\"", tool.package)),
@@ -51,14 +54,30 @@ fn each_program_is_in_one_module_and_imported_there() {
     assert!(named.all(|name| seen.contains(name)));
 }
 
+/// The version of a Go module that this one pins.
+fn pinned(module: &Module, path: &str) -> String {
+    let text = fs::read_to_string(module_dir(module).join("go.mod")).unwrap();
+    let found = text.lines().find_map(|line| {
+        let line = line.trim().trim_start_matches("require ");
+        line.strip_prefix(path)?.strip_prefix(' ')
+    });
+    found.unwrap_or_default().to_owned()
+}
+
+#[test]
+fn each_version_of_containerd_is_the_pinned_one() {
+    for module in CONTAINERD.modules {
+        let pinned = pinned(module, "github.com/containerd/containerd/v2");
+        let minor = module.name.replace("containerd-", "v") + ".";
+        assert!(pinned.starts_with(&minor), "{}: {pinned}", module.name);
+    }
+    assert!(CONTAINERD.versions().any(|version| version == "2.4"));
+}
+
 #[test]
 fn each_version_of_kubernetes_is_the_pinned_one() {
-    for module in KUBERNETES {
-        let pinned = fs::read_to_string(module_dir(module).join("go.mod")).unwrap();
-        let pinned = pinned
-            .lines()
-            .find_map(|line| line.strip_prefix("require k8s.io/kubernetes "));
-        let pinned = pinned.unwrap_or_default();
+    for module in KUBERNETES.modules {
+        let pinned = pinned(module, "k8s.io/kubernetes");
         let flag = format!("gitVersion={pinned} ");
         assert!(
             module.ldflags.contains(&flag),
@@ -69,7 +88,7 @@ fn each_version_of_kubernetes_is_the_pinned_one() {
         let minor = module.name.replace("kubernetes-", "v") + ".";
         assert!(pinned.starts_with(&minor), "{}: {pinned}", module.name);
     }
-    assert!(catalog::kubernetes_versions().any(|version| version == "1.36"));
+    assert!(KUBERNETES.versions().any(|version| version == "1.36"));
 }
 
 #[test]
