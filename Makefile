@@ -23,8 +23,10 @@ CASES ?= 50000
 # Rounds with faults of `make soak-node`, and restarts with rollouts between them.
 ROUNDS ?= 200
 RESTARTS ?= 1000
-# Versions of Kubernetes of `make soak-versions`.
+# Versions of Kubernetes and of containerd of `make soak-versions`, and the cases on a node that it runs.
 VERSIONS ?= 1.34 1.35 1.37
+RUNTIMES ?= 2.0 2.2 2.3
+OF_NODES ?= restart:: containers:: completion:: deadlines:: memory::
 
 CARGO := cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -267,7 +269,7 @@ nodes-test: test-programs ## Run the tests on three real nodes, in a cluster of 
 	$(RUN_TESTS) --test node
 
 .PHONY: soak
-soak: soak-simulation soak-node soak-ray soak-gang soak-warm soak-versions ## All of these
+soak: soak-simulation soak-node soak-ray soak-gang soak-warm soak-versions soak-cgroup2 ## All of these
 
 .PHONY: soak-simulation
 soak-simulation: deps ## Simulate the restart protocol and try its properties for longer (SEEDS=1000000 CASES=50000)
@@ -293,11 +295,21 @@ soak-warm: deps ## Restart workers and ranks from standbys, while processes are 
 .PHONY: soak-versions
 soak-versions: export LOCKSTEP_PROGRAMS := checked
 soak-versions: export LOCKSTEP_TEST_NODES := 1
-soak-versions: test-programs ## Run tests with other versions of Kubernetes (VERSIONS="1.34 1.35 1.37"), each of which is built for 7 minutes the first time
+soak-versions: test-programs ## Run tests with other versions of Kubernetes (VERSIONS="1.34 1.35 1.37"), built for 7 minutes each the first time, and of containerd (RUNTIMES="2.0 2.2 2.3")
 	for version in $(VERSIONS); do \
 	  export KUBERNETES=$$version LOCKSTEP_TESTBED=kubernetes-$${version/./-}; \
-	  $(RUN_TESTS) --test jobset_api; $(RUN_TESTS) --test gang; $(RUN_TESTS) --test node -- restart::; \
+	  $(RUN_TESTS) --test jobset_api; $(RUN_TESTS) --test gang; \
+	  for cases in $(OF_NODES); do $(RUN_TESTS) --test node -- $$cases; done; \
 	done
+	for version in $(RUNTIMES); do \
+	  export CONTAINERD=$$version LOCKSTEP_TESTBED=containerd-$${version/./-}; \
+	  for cases in $(OF_NODES); do $(RUN_TESTS) --test node -- $$cases; done; \
+	done
+
+.PHONY: soak-cgroup2
+soak-cgroup2: export LOCKSTEP_TEST_NODES := 1
+soak-cgroup2: binaries ## Restart workers on nodes that are machines with cgroup v2: out of memory, and after a power failure
+	LOCKSTEP_SOAK_CGROUP2=1 $(CARGO) test --locked $(TESTED) --test node -- machine::
 
 .PHONY: deny
 deny: ## Check licences and sources of dependencies, and advisories where their database can be reached

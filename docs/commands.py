@@ -67,6 +67,7 @@ BY_HAND = {
     "soak-warm": "make unit",
     "soak-node": "make node-test",
     "soak-versions": "make api-test",
+    "soak-cgroup2": "make node-test",
 }
 # Commands that end at a kubelet, and how they say so.
 TO_KUBELET = r"\bkubectl (-n \S+ )?(logs|exec|port-forward) "

@@ -16,6 +16,7 @@ mod cgroup;
 mod control_plane;
 mod error;
 mod faults;
+mod machine;
 mod neighbour;
 pub mod network;
 mod node;
@@ -215,7 +216,7 @@ impl Cluster {
     pub async fn load_image(&self, image: &Image) -> Result<(), ClusterError> {
         let archive = self.dir.join("images").join(image.archive_name());
         let digest = image.write(&archive)?;
-        for index in self.state.node_numbers() {
+        for index in self.state.node_numbers().chain(self.state.machine_numbers()) {
             self.import(index, &archive, &digest).await?;
         }
         Ok(())
@@ -234,9 +235,13 @@ impl Cluster {
         if fs::read_to_string(&record).is_ok_and(|loaded| loaded == digest) {
             return Ok(());
         }
-        let mut command = self.on_node(index, self.tools.path("ctr")?)?;
-        command.args(["-n", "k8s.io", "images", "import"]).arg(archive);
-        output(command.into()).await?;
+        if self.state.machine_numbers().any(|machine| machine == index) {
+            self.import_on_machine(index, archive).await?;
+        } else {
+            let mut command = self.on_node(index, self.tools.path("ctr")?)?;
+            command.args(["-n", "k8s.io", "images", "import"]).arg(archive);
+            output(command.into()).await?;
+        }
         fs::write(&record, digest).map_err(ClusterError::io(&record))
     }
 

@@ -1,4 +1,4 @@
-# Sourced by torch/unpack and trixie/unpack, which put a folder of unpacked packages into the cache, once.
+# Sourced by torch/unpack, trixie/unpack and machine/unpack, which put a folder of unpacked packages into the cache, once.
 
 # Prints the folder and ends the script if the cache has it. Otherwise makes the folder $part, which is removed at the end.
 # Arguments: the name of the folder for all of its kind, and what the script was asked for.

@@ -199,7 +199,12 @@ impl Cluster {
         self.record(started)
     }
 
-    fn node_setup<T>(&self, index: u8, network: Network, act: impl FnOnce(&NodeSetup<'_>) -> T) -> T {
+    pub(super) fn node_setup<T>(
+        &self,
+        index: u8,
+        network: Network,
+        act: impl FnOnce(&NodeSetup<'_>) -> T,
+    ) -> T {
         let launcher = self.launcher();
         act(&NodeSetup {
             state_dir: &self.dir,
@@ -208,6 +213,7 @@ impl Cluster {
             network,
             index,
             soon_lost: self.state.soon_lost,
+            containerd: &self.state.containerd,
         })
     }
 

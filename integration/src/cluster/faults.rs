@@ -83,7 +83,8 @@ impl Cluster {
         self.start_again(name, args).await
     }
 
-    async fn locked(&mut self) -> Result<Lock, ClusterError> {
+    /// The lock of the instance, whose record is read again.
+    pub(super) async fn locked(&mut self) -> Result<Lock, ClusterError> {
         let lock = lock(&self.name).await?;
         // Another process may have added some.
         self.state = State::load(&self.dir).ok_or_else(|| ClusterError::NotUp(self.name.clone()))?;

@@ -126,14 +126,9 @@ impl Network {
 
     /// Connects node `index`, whose network namespace is that of `node`, to the bridge.
     pub(super) async fn add_node(self, control_plane: Pid, node: Pid, index: u8) -> Result<(), ClusterError> {
-        ip_in(
-            control_plane,
-            &[
-                format!("link add node{index} type veth peer name eth0 netns {node}"),
-                format!("link set node{index} master {BRIDGE} up"),
-            ],
-        )
-        .await?;
+        let link = format!("node{index}");
+        let add = format!("link add {link} type veth peer name eth0 netns {node}");
+        self.on_bridge(control_plane, &add, &link).await?;
         ip_in(
             node,
             &[
@@ -147,6 +142,17 @@ impl Network {
         let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward";
         run("nsenter", ["-t", &node.to_string(), "-n", "sh", "-c", forward]).await?;
         Ok(())
+    }
+
+    /// Adds a link to the bridge by the `ip` command `add`.
+    pub(super) async fn on_bridge(
+        self,
+        control_plane: Pid,
+        add: &str,
+        link: &str,
+    ) -> Result<(), ClusterError> {
+        let join = format!("link set {link} master {BRIDGE} up");
+        ip_in(control_plane, &[add.to_owned(), join]).await
     }
 
     /// Makes the pods of node `to` reachable from the namespace of `from`, or from the host.

@@ -5,6 +5,7 @@
 //! ones, so one DaemonSet fits every node. The process id namespace is the machine's: tests see and
 //! signal every process.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,8 @@ pub(super) struct NodeSetup<'a> {
     pub(super) index: u8,
     /// See [`super::Spec::soon_lost`].
     pub(super) soon_lost: bool,
+    /// The minor version of containerd.
+    pub(super) containerd: &'a str,
 }
 
 /// The control group of node `index`, below the root of each hierarchy.
@@ -76,11 +79,17 @@ impl NodeSetup<'_> {
 
     /// Starts containerd.
     pub(super) fn start_containerd(&self, holder: Pid) -> Result<Daemon, ClusterError> {
+        let config = self.configure_containerd()?;
+        self.start("containerd", holder, ["-c".into(), config.into()])
+    }
+
+    /// Writes the configuration of containerd, and returns its path.
+    pub(super) fn configure_containerd(&self) -> Result<PathBuf, ClusterError> {
         let dir = node_dir(self.state_dir, self.index);
         let config = dir.join("containerd.toml");
         let bin = self.state_dir.join("bin");
         let cni = dir.join("cni");
-        write(&config, &containerd_config(&bin, &cni))?;
+        write(&config, &containerd_config(self.containerd, &bin, &cni))?;
         fs::create_dir_all(&cni).map_err(ClusterError::io(&cni))?;
         let network = json!({
             "cniVersion": "1.0.0",
@@ -99,54 +108,67 @@ impl NodeSetup<'_> {
             }],
         });
         write(&cni.join("10-pods.conflist"), &network.to_string())?;
-        self.start("containerd", holder, ["-c".into(), config.into()])
+        Ok(config)
     }
 
     /// Starts kubelet and kube-proxy.
     pub(super) fn start_kubelet(&self, holder: Pid) -> Result<Vec<Daemon>, ClusterError> {
-        let pki = Pki::of(self.state_dir);
-        let name = node_name(self.index);
         let cgroup = cgroup_path(self.network, self.index);
         cgroup::create(&cgroup)?;
+        let config = self.configure_kubelet(json!({
+            "cgroupRoot": format!("/{cgroup}"),
+            "failCgroupV1": false,
+        }))?;
+        let kubelet = self.start("kubelet", holder, self.kubelet_args(&config))?;
+        let proxy = self.start("kube-proxy", holder, self.proxy_args("nftables"))?;
+        Ok(vec![kubelet, proxy])
+    }
+
+    /// Writes the configuration of the kubelet with these settings, and returns its path.
+    pub(super) fn configure_kubelet(&self, own: serde_json::Value) -> Result<PathBuf, ClusterError> {
         let config = node_dir(self.state_dir, self.index).join("kubelet.json");
-        let mut settings = kubelet_config(&cgroup, &pki);
+        let mut settings = kubelet_config(&Pki::of(self.state_dir));
         if self.soon_lost {
             // The kubelet renews it after a quarter of this time.
             settings["nodeLeaseDurationSeconds"] = json!(8);
         }
+        if let (Some(settings), serde_json::Value::Object(own)) = (settings.as_object_mut(), own) {
+            settings.extend(own);
+        }
         write(&config, &settings.to_string())?;
-        let kubelet = self.start(
-            "kubelet",
-            holder,
-            [
-                flag("--config", &config),
-                flag("--kubeconfig", pki.kubeconfig(&User::Kubelet(self.index))),
-                flag("--hostname-override", &name),
-                flag("--node-ip", self.network.node(self.index).to_string()),
-            ],
-        )?;
-        let proxy = self.start(
-            "kube-proxy",
-            holder,
-            [
-                flag("--kubeconfig", pki.kubeconfig(&User::Proxy)),
-                flag("--hostname-override", &name),
-                flag("--proxy-mode", "nftables"),
-                flag("--cluster-cidr", self.network.all_pods()),
-                // Without the permission to set them, these must not be set.
-                flag("--conntrack-max-per-core", "0"),
-                flag("--conntrack-tcp-timeout-established", "0"),
-                flag("--conntrack-tcp-timeout-close-wait", "0"),
-            ],
-        )?;
-        Ok(vec![kubelet, proxy])
+        Ok(config)
+    }
+
+    /// The arguments of the kubelet.
+    pub(super) fn kubelet_args(&self, config: &Path) -> Vec<OsString> {
+        let pki = Pki::of(self.state_dir);
+        vec![
+            flag("--config", config),
+            flag("--kubeconfig", pki.kubeconfig(&User::Kubelet(self.index))),
+            flag("--hostname-override", node_name(self.index)),
+            flag("--node-ip", self.network.node(self.index).to_string()),
+        ]
+    }
+
+    /// The arguments of kube-proxy.
+    pub(super) fn proxy_args(&self, mode: &str) -> Vec<OsString> {
+        vec![
+            flag("--kubeconfig", Pki::of(self.state_dir).kubeconfig(&User::Proxy)),
+            flag("--hostname-override", node_name(self.index)),
+            flag("--proxy-mode", mode),
+            flag("--cluster-cidr", self.network.all_pods()),
+            // Without the permission to set them, these must not be set.
+            flag("--conntrack-max-per-core", "0"),
+            flag("--conntrack-tcp-timeout-established", "0"),
+            flag("--conntrack-tcp-timeout-close-wait", "0"),
+        ]
     }
 
     fn start(
         &self,
         tool: &str,
         holder: Pid,
-        args: impl IntoIterator<Item = std::ffi::OsString>,
+        args: impl IntoIterator<Item = OsString>,
     ) -> Result<Daemon, ClusterError> {
         let mut command = Enter::Node(holder).command(self.tools.path(tool)?);
         command.args(args);
@@ -156,7 +178,8 @@ impl NodeSetup<'_> {
     }
 }
 
-fn node_dir(state_dir: &Path, index: u8) -> PathBuf {
+/// The state folder of a node.
+pub(super) fn node_dir(state_dir: &Path, index: u8) -> PathBuf {
     state_dir.join("nodes").join(node_name(index))
 }
 
@@ -204,7 +227,12 @@ async fn wait_for(
     Ok(waited?)
 }
 
-fn containerd_config(bin: &Path, cni: &Path) -> String {
+fn containerd_config(version: &str, bin: &Path, cni: &Path) -> String {
+    let plugins = if version == "2.0" {
+        format!("bin_dir = \"{}\"", bin.display())
+    } else {
+        format!("bin_dirs = [\"{}\"]", bin.display())
+    };
     format!(
         r#"version = 3
 root = "/var/lib/containerd"
@@ -225,7 +253,7 @@ disabled_plugins = [
   # Without CAP_SYS_RESOURCE no score may be lowered, and every sandbox would fail.
   restrict_oom_score_adj = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
-    bin_dirs = ["{bin}"]
+    {plugins}
     conf_dir = "{cni}"
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
@@ -242,7 +270,7 @@ disabled_plugins = [
     )
 }
 
-fn kubelet_config(cgroup: &str, pki: &Pki) -> serde_json::Value {
+fn kubelet_config(pki: &Pki) -> serde_json::Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -254,13 +282,11 @@ fn kubelet_config(cgroup: &str, pki: &Pki) -> serde_json::Value {
         },
         "authorization": {"mode": "Webhook"},
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{cgroup}"),
         "clusterDNS": [DNS_SERVICE],
         "clusterDomain": "cluster.local",
         "containerRuntimeEndpoint": format!("unix://{CONTAINERD}"),
         "enforceNodeAllocatable": [],
         "evictionHard": {},
-        "failCgroupV1": false,
         "failSwapOn": false,
         "imageGCHighThresholdPercent": 100,
         "maxPods": 200,
@@ -288,6 +314,6 @@ pub(super) async fn wait_until_ready(client: &Client, index: u8) -> Result<(), C
     Ok(())
 }
 
-fn write(path: &Path, text: &str) -> Result<(), ClusterError> {
+pub(super) fn write(path: &Path, text: &str) -> Result<(), ClusterError> {
     fs::write(path, text).map_err(ClusterError::io(path))
 }

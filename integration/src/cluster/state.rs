@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{ClusterError, ProcessId};
+use crate::tools::catalog;
 
 /// The parts that an instance consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +48,9 @@ pub(super) struct State {
     /// True if the Job controller creates its own PodGroups.
     #[serde(default)]
     pub(super) job_groups: bool,
+    /// The minor version of containerd, such as `2.4`.
+    #[serde(default)]
+    pub(super) containerd: String,
 }
 
 /// A daemon of an instance.
@@ -69,6 +73,7 @@ impl State {
             last_node: 0,
             soon_lost: false,
             job_groups: false,
+            containerd: catalog::CONTAINERD.version(),
         }
     }
 
@@ -83,6 +88,12 @@ impl State {
     /// The numbers of the nodes.
     pub(super) fn node_numbers(&self) -> impl Iterator<Item = u8> {
         self.daemons.iter().filter_map(|daemon| node_number(&daemon.name))
+    }
+
+    /// The numbers of the nodes that are machines.
+    pub(super) fn machine_numbers(&self) -> impl Iterator<Item = u8> {
+        let of_machines = |daemon: &Daemon| daemon.name.strip_prefix("machine-")?.parse().ok();
+        self.daemons.iter().filter_map(of_machines)
     }
 
     /// Removes a node and its daemons from the record.

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use super::machine::kill_session;
 use super::network::Network;
 use super::process::{kill_until_gone, marked};
 use super::state::{Lock, State, instances};
@@ -56,6 +57,13 @@ pub(super) fn down_locked(dir: &Path) -> Result<(), ClusterError> {
             .collect()
     };
     kill_until_gone(starters, TIMEOUT)?;
+    // What runs in a machine has no mark.
+    for machine in daemons
+        .iter()
+        .filter(|daemon| daemon.name.starts_with("machine-"))
+    {
+        kill_session(machine.process)?;
+    }
     let all = || {
         let mut left: BTreeSet<ProcessId> = marked(dir);
         left.extend(

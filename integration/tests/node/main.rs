@@ -25,6 +25,7 @@ mod kueue;
 mod large_environments;
 mod leftovers;
 mod lost;
+mod machine;
 mod memory;
 mod nodes;
 mod orders;
@@ -79,6 +80,7 @@ fn main() -> std::process::ExitCode {
         without_nri::cases(),
         large_environments::cases(),
         kueue::cases(),
+        machine::cases(),
     ];
     let three_nodes = [
         nodes::cases(),

@@ -16,6 +16,7 @@ use lockstep_integration::harness::{Access, Process, eventually, process};
 use lockstep_integration::image::{self, Image, Programs};
 use lockstep_integration::progress::Progress;
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use tokio::sync::Mutex;
 
 /// The instance of the testbed, unless LOCKSTEP_TESTBED names another. If there are several nodes,
@@ -257,6 +258,65 @@ impl Product {
         })
         .await?;
         Ok(node)
+    }
+
+    /// Adds a node that is a machine, with these settings of its kubelet and everything that the
+    /// product needs there, and returns its number.
+    pub(crate) async fn add_machine(&self, kubelet: Value) -> Result<u8> {
+        let machine = self
+            .with_cluster(async |cluster| {
+                let machine = cluster.add_machine(kubelet).await?;
+                load_images(cluster, &Build::present()?).await?;
+                Ok(machine)
+            })
+            .await?;
+        self.daemon_is_ready(machine, None).await?;
+        Ok(machine)
+    }
+
+    /// Ends a machine at once.
+    pub(crate) async fn kill_machine(&self, machine: u8) -> Result<()> {
+        self.with_cluster(async |cluster| Ok(cluster.kill_machine(machine).await?))
+            .await
+    }
+
+    /// Boots a machine again.
+    pub(crate) async fn boot_machine(&self, machine: u8) -> Result<()> {
+        let before = self.daemon_is_ready(machine, None).await?;
+        self.with_cluster(async |cluster| Ok(cluster.boot_machine(machine).await?))
+            .await?;
+        self.daemon_is_ready(machine, Some(&before)).await?;
+        Ok(())
+    }
+
+    /// Ends a machine for good.
+    pub(crate) async fn remove_machine(&self, machine: u8) -> Result<()> {
+        self.kill_machine(machine).await?;
+        let delete = ["delete", "node", &node_name(machine)];
+        self.access.kubectl(&delete, "").await?;
+        Ok(())
+    }
+
+    /// Runs a script in a machine, and returns what it writes.
+    pub(crate) async fn run_on_machine(&self, machine: u8, script: &str) -> Result<String> {
+        self.with_cluster(async |cluster| Ok(cluster.run_on_machine(machine, script).await?))
+            .await
+    }
+
+    /// Waits until the container of a machine's daemon is ready according to the API server, and is
+    /// not the one `before`. Returns its id.
+    async fn daemon_is_ready(&self, machine: u8, before: Option<&str>) -> Result<String> {
+        let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
+        let part = Part::NodeDaemon(machine);
+        eventually("the daemon of the machine is ready", READY, async || {
+            let mut pods = api.list(&part.pods()).await?.items;
+            let pod = pods.pop().context("no pod")?;
+            let id = container_id(&pod, part.container())?;
+            let ready = container_status(&pod, part.container()).is_some_and(|status| status.ready);
+            ensure!(ready && Some(id.as_str()) != before, "{id} is not ready");
+            Ok(id)
+        })
+        .await
     }
 
     /// Kills everything on a node.

@@ -40,6 +40,29 @@ pub struct Place {
     pub restarts: i32,
 }
 
+impl Place {
+    /// The place of a pod's worker container, which has to run.
+    ///
+    /// # Errors
+    /// Why it does not run.
+    pub fn of(pod: &Pod) -> Result<Self> {
+        ensure!(pod.metadata.deletion_timestamp.is_none(), "is being deleted");
+        let container = container_id(pod, CONTAINER)?;
+        let status = container_status(pod, CONTAINER).context("no status")?;
+        let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
+        ensure!(running, "does not run: {:?}", status.state);
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        Ok(Self {
+            index: index(pod),
+            pod: pod.metadata.name.clone().unwrap_or_default(),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            container,
+            node: node.unwrap_or_default(),
+            restarts: status.restart_count,
+        })
+    }
+}
+
 impl Worker {
     /// All processes of the container except the agent.
     pub fn tree(&self) -> Vec<Process> {
@@ -103,12 +126,8 @@ pub(super) fn is_rejected(pod: &Pod) -> bool {
 
 /// The worker of a pod, or why it does not run.
 pub(super) fn worker(pod: &Pod) -> Result<Worker> {
-    ensure!(pod.metadata.deletion_timestamp.is_none(), "is being deleted");
-    let container = container_id(pod, CONTAINER)?;
-    let status = container_status(pod, CONTAINER).context("no status")?;
-    let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
-    ensure!(running, "does not run: {:?}", status.state);
-    let agent = process::init_of(&container).context("no PID 1 on this machine")?;
+    let place = Place::of(pod)?;
+    let agent = process::init_of(&place.container).context("no PID 1 on this machine")?;
     let process = agent
         .worker()
         .with_context(|| format!("PID 1 ({}) has no worker", agent.args().join(" ")))?;
@@ -116,18 +135,7 @@ pub(super) fn worker(pod: &Pod) -> Result<Worker> {
         .env(ATTEMPT)
         .with_context(|| format!("the worker has no {ATTEMPT}"))?;
     Ok(Worker {
-        place: Place {
-            index: index(pod),
-            pod: pod.metadata.name.clone().unwrap_or_default(),
-            uid: pod.metadata.uid.clone().unwrap_or_default(),
-            container,
-            node: pod
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.node_name.clone())
-                .unwrap_or_default(),
-            restarts: status.restart_count,
-        },
+        place,
         agent,
         process,
         attempt: attempt.parse()?,
