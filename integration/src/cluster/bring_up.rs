@@ -147,14 +147,20 @@ impl Cluster {
         })
     }
 
-    /// [`Cluster::add_node`] for a caller that holds the lock.
-    pub(super) async fn add_node_locked(&mut self) -> Result<u8, ClusterError> {
+    /// The number of the next node.
+    pub(super) fn next_node(&self) -> Result<u8, ClusterError> {
         let index = self.state.last_node + 1;
         if index > MAX_NODES {
             return Err(ClusterError::Invalid(format!(
                 "a cluster has at most {MAX_NODES} nodes"
             )));
         }
+        Ok(index)
+    }
+
+    /// [`Cluster::add_node`] for a caller that holds the lock.
+    pub(super) async fn add_node_locked(&mut self) -> Result<u8, ClusterError> {
+        let index = self.next_node()?;
         self.prepare_node(index).await?;
         self.start_kubelet(index)?;
         node::wait_until_ready(&self.client().await?, index).await?;

@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getsid};
 use serde_json::{Value, json};
 
-use super::network::{MAX_NODES, Network};
+use super::network::Network;
 use super::node::{self, node_dir, write};
 use super::process::{Enter, all_pids, kill_until_gone};
 use super::state::Daemon;
@@ -51,12 +51,7 @@ impl Cluster {
             let text = format!("{dir}: the command line of a kernel takes no such path (set LOCKSTEP_STATE)");
             return Err(ClusterError::Invalid(text));
         }
-        let index = self.state.last_node + 1;
-        if index > MAX_NODES {
-            return Err(ClusterError::Invalid(format!(
-                "a cluster has at most {MAX_NODES} nodes"
-            )));
-        }
+        let index = self.next_node()?;
         self.state.last_node = index;
         self.state.save(&self.dir)?;
         self.configure_machine(index, kubelet).await?;

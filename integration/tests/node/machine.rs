@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::cluster::node_name;
-use lockstep_integration::harness::group::{Place, START, container_status};
+use lockstep_integration::harness::group::{Place, START};
 use lockstep_integration::harness::manifest::CONTAINER;
 use lockstep_integration::harness::{Group, Manifest, eventually};
 use serde_json::{Value, json};
 
 use crate::demo::kubectl_lockstep;
+use crate::memory::came_back;
 use crate::support::{Case, Scene, case};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -127,22 +128,7 @@ async fn a_container_that_is_out_of_memory_ends_whole(scene: Scene) -> Result<()
         before[0] == after[0],
         "the healthy worker's place has changed: {after:#?}"
     );
-    let (old, new) = (&before[1], &after[1]);
-    ensure!(
-        old.uid == new.uid && old.container != new.container && new.restarts == 1,
-        "{old:#?} became {new:#?}"
-    );
-    let pods = group.pods().await?;
-    let status = container_status(&pods[1], CONTAINER).context("no status")?;
-    let last = status
-        .last_state
-        .as_ref()
-        .and_then(|last| last.terminated.as_ref());
-    let last = last.context("the container has not ended")?;
-    ensure!(
-        last.exit_code == 137 && last.reason.as_deref() == Some("OOMKilled"),
-        "it ended otherwise: {last:?}"
-    );
+    came_back(&group, &before[1], &after[1]).await?;
     group.status_has("/inPlaceRestart/restarts", 2).await?;
     group.status_has("/restarts", 0).await?;
     scene.product.remove_machine(machine).await

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use lockstep_integration::harness::group::{START, Worker, container_status, places};
+use lockstep_integration::harness::group::{Place, START, Worker, container_status, places};
 use lockstep_integration::harness::manifest::CONTAINER;
 use lockstep_integration::harness::{Group, Manifest};
 use serde_json::json;
@@ -75,20 +75,12 @@ async fn worker_out_of_memory_restarts_in_place(scene: Scene) -> Result<()> {
     group.status_has("/inPlaceRestart/cause/pod", pod).await
 }
 
-async fn container_out_of_memory_comes_back(scene: Scene) -> Result<()> {
-    let (group, before) = eaters(&scene, TWO).await?;
-    // The agent is PID 1: when it dies the container ends.
-    fs::write(format!("/proc/{}/oom_score_adj", before[1].agent.pid), "1000")?;
-    eat(&before[1])?;
-    let after = group.at_generation(&before, 1, START).await?;
-    let (old, new) = (&before[1].place, &after[1].place);
+/// Fails unless the kernel has ended the second worker's container for want of memory, and the
+/// kubelet has started it again once.
+pub(crate) async fn came_back(group: &Group, old: &Place, new: &Place) -> Result<()> {
     ensure!(
         old.uid == new.uid && old.container != new.container && new.restarts == 1,
         "{old:#?} became {new:#?}"
-    );
-    ensure!(
-        places(&before)[0] == places(&after)[0],
-        "the other worker's place has changed"
     );
     let pods = group.pods().await?;
     let status = container_status(&pods[1], CONTAINER).context("no status")?;
@@ -100,6 +92,21 @@ async fn container_out_of_memory_comes_back(scene: Scene) -> Result<()> {
     ensure!(
         last.exit_code == 137 && last.reason.as_deref() == Some("OOMKilled"),
         "it ended otherwise: {last:?}"
+    );
+    Ok(())
+}
+
+async fn container_out_of_memory_comes_back(scene: Scene) -> Result<()> {
+    let (group, before) = eaters(&scene, TWO).await?;
+    // The agent is PID 1: when it dies the container ends.
+    fs::write(format!("/proc/{}/oom_score_adj", before[1].agent.pid), "1000")?;
+    eat(&before[1])?;
+    let after = group.at_generation(&before, 1, START).await?;
+    let (old, new) = (&before[1].place, &after[1].place);
+    came_back(&group, old, new).await?;
+    ensure!(
+        places(&before)[0] == places(&after)[0],
+        "the other worker's place has changed"
     );
     group.status_has("/inPlaceRestart/restarts", 1).await?;
     group.status_has("/restarts", 0).await?;
