@@ -24,7 +24,7 @@ CASES ?= 50000
 ROUNDS ?= 200
 RESTARTS ?= 1000
 # Versions of Kubernetes and of containerd of `make soak-versions`, and the cases on a node that it runs.
-VERSIONS ?= 1.34 1.35 1.37
+VERSIONS ?= 1.34 1.35 1.36
 RUNTIMES ?= 2.2 2.3
 OF_NODES ?= restart:: containers:: completion:: deadlines:: memory::
 
@@ -295,7 +295,7 @@ soak-warm: deps ## Restart workers and ranks from standbys, while processes are 
 .PHONY: soak-versions
 soak-versions: export LOCKSTEP_PROGRAMS := checked
 soak-versions: export LOCKSTEP_TEST_NODES := 1
-soak-versions: test-programs ## Run tests with other versions of Kubernetes (VERSIONS="1.34 1.35 1.37"), built for 7 minutes each the first time, and of containerd (RUNTIMES="2.2 2.3")
+soak-versions: test-programs ## Run tests with other versions of Kubernetes (VERSIONS="1.34 1.35 1.36"), built for 7 minutes each the first time, and of containerd (RUNTIMES="2.2 2.3")
 	for version in $(VERSIONS); do \
 	  export KUBERNETES=$$version LOCKSTEP_TESTBED=kubernetes-$${version/./-}; \
 	  $(RUN_TESTS) --test jobset_api; $(RUN_TESTS) --test gang; \

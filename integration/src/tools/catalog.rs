@@ -138,7 +138,7 @@ macro_rules! containerd {
 
 /// A project whose programs clusters can have in one of several versions.
 pub struct Project {
-    /// The variable that names the minor version of new clusters, such as `1.36`.
+    /// The variable that names the minor version of new clusters, such as `1.37`.
     pub variable: &'static str,
     /// The version if the variable is not set.
     default: &'static str,
@@ -149,7 +149,7 @@ pub struct Project {
 /// Kubernetes.
 pub const KUBERNETES: Project = Project {
     variable: "KUBERNETES",
-    default: "1.36",
+    default: "1.37",
     modules: &[
         kubernetes!(34, 4),
         kubernetes!(35, 4),

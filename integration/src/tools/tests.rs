@@ -88,7 +88,7 @@ fn each_version_of_kubernetes_is_the_pinned_one() {
         let minor = module.name.replace("kubernetes-", "v") + ".";
         assert!(pinned.starts_with(&minor), "{}: {pinned}", module.name);
     }
-    assert!(KUBERNETES.versions().any(|version| version == "1.36"));
+    assert!(KUBERNETES.versions().any(|version| version == "1.37"));
 }
 
 #[test]
