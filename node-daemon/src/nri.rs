@@ -64,6 +64,10 @@ pub async fn serve(socket: &Path, plugin: &Plugin) -> Result<(), Closed> {
                         health.nri(Err(&"containerd has closed the connection"));
                         info!("containerd has closed the NRI connection");
                     }
+                    Err(PluginError::TooOld(error)) => {
+                        health.nri_stays_away(&error.to_string());
+                        warn!(%error, "NRI does not work here: workers that are created now start without an agent");
+                    }
                     Err(error) => {
                         health.nri(Err(&error));
                         warn!(%error, "NRI connection lost");

@@ -157,7 +157,7 @@ fn access(of: Option<&RuntimeAccess>, now: Timestamp) -> Option<Cell> {
 fn by_version(nri: Nri) -> Cell {
     let tone = match nri {
         Nri::OnByDefault => None,
-        Nri::OffByDefault | Nri::None => Some(Tone::Bad),
+        Nri::TooOld => Some(Tone::Bad),
         Nri::Unknown => Some(Tone::Warning),
     };
     (nri.words().to_owned(), tone)

@@ -234,7 +234,7 @@ fn nodes_are_a_table() {
         restarts: 1,
         since: Some(before(3700)),
         image: Some("r.example/lockstep-node-daemon:0.1.0".into()),
-        runtime: "containerd://2.1.4".into(),
+        runtime: "containerd://2.3.7".into(),
         nri: Nri::OnByDefault,
         connected: Connection::Connected,
         daemon_version: Some("0.1.0".into()),
@@ -270,9 +270,9 @@ fn nodes_are_a_table() {
         nodes(&rows, false, now(), Paint::Plain),
         "\
 NODE               DAEMON                   READY  RESTARTS  AGE  IMAGE                       RUNTIME             LEVEL      CRI      NRI            AGENTS
-node-1 (cordoned)  Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  process    well     well           3 of 4 reporting
-node-2             Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  container  well     away for 65s   3 of 4 reporting
-node-3             Running (not connected)  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  pod        unknown  on by default  0 of 0 reporting
+node-1 (cordoned)  Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.3.7  process    well     well           3 of 4 reporting
+node-2             Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.3.7  container  well     away for 65s   3 of 4 reporting
+node-3             Running (not connected)  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.3.7  pod        unknown  on by default  0 of 0 reporting
 "
     );
     let wide = nodes(&rows, true, now(), Paint::Plain);

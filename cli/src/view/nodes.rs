@@ -40,7 +40,7 @@ pub(crate) struct Row {
     pub(crate) restarts: i32,
     pub(crate) since: Option<Timestamp>,
     pub(crate) image: Option<String>,
-    /// The container runtime, such as containerd://2.1.4.
+    /// The container runtime, such as containerd://2.3.7.
     pub(crate) runtime: String,
     /// NRI as the version of the runtime implies it. Agents get into containers by NRI.
     pub(crate) nri: Nri,
@@ -84,12 +84,10 @@ impl From<Connection> for Option<bool> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Nri {
-    /// containerd 2.0 or later.
+    /// containerd 2.2 or later.
     OnByDefault,
-    /// containerd 1.7.
-    OffByDefault,
-    /// An older containerd.
-    None,
+    /// An older containerd, whose NRI, if it has one, cannot change the arguments of a container.
+    TooOld,
     /// Another runtime, or a version that cannot be read.
     Unknown,
 }
@@ -103,9 +101,8 @@ impl Nri {
         let mut parts = version.trim_start_matches('v').split('.');
         let mut number = || parts.next()?.parse::<u32>().ok();
         match (number(), number()) {
-            (Some(2..), _) => Self::OnByDefault,
-            (Some(1), Some(7)) => Self::OffByDefault,
-            (Some(_), Some(_)) => Self::None,
+            (Some(major), Some(minor)) if (major, minor) < (2, 2) => Self::TooOld,
+            (Some(_), Some(_)) => Self::OnByDefault,
             _ => Self::Unknown,
         }
     }
@@ -114,8 +111,7 @@ impl Nri {
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::OnByDefault => "on by default",
-            Self::OffByDefault => "off by default",
-            Self::None => "none",
+            Self::TooOld => "too old",
             Self::Unknown => "unknown",
         }
     }

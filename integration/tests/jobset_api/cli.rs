@@ -388,7 +388,7 @@ async fn nodes_are_shown_with_their_daemons(scene: Scene) -> Result<()> {
     let shown = Box::pin(async {
         let node = json!({"status": {
             "conditions": [{"type": "Ready", "status": "True"}],
-            "nodeInfo": {"containerRuntimeVersion": "containerd://2.1.4", "architecture": "", "bootID": "", "kernelVersion": "",
+            "nodeInfo": {"containerRuntimeVersion": "containerd://2.3.7", "architecture": "", "bootID": "", "kernelVersion": "",
                 "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""},
         }});
         let pod = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
@@ -398,7 +398,7 @@ async fn nodes_are_shown_with_their_daemons(scene: Scene) -> Result<()> {
             scene.namespace.kubectl(&patch).await?;
         }
         let shown = lockstep(&scene, &["nodes", "--system-namespace", &namespace, "--no-platform"]).await?;
-        shown.says(0, &["lockstep-node-daemon:0.1.0  containerd://2.1.4  unknown  unknown  on by default  unknown"])?;
+        shown.says(0, &["lockstep-node-daemon:0.1.0  containerd://2.3.7  unknown  unknown  on by default  unknown"])?;
         let row = |node: &str| shown.out.lines().find(|line| line.starts_with(node)).map(str::to_owned);
         ensure!(row(&with).is_some_and(|row| row.contains("Running  yes ")), "{}", shown.out);
         ensure!(row(&without).is_some_and(|row| row.contains(" none ")), "{}", shown.out);

@@ -27,6 +27,7 @@ use crate::worker::driver::{Closed, Handle};
 
 mod calls;
 
+pub use calls::TooOld;
 use calls::{Answer, CallError, Parts};
 
 const NAME: &str = "lockstep";
@@ -62,6 +63,9 @@ pub enum PluginError {
     /// The rest of a message does not come.
     #[error("NRI has stopped in the middle of a message")]
     CutShort,
+    /// NRI cannot do what the daemon needs.
+    #[error(transparent)]
+    TooOld(#[from] TooOld),
     /// The daemon is going down.
     #[error(transparent)]
     Closed(#[from] Closed),
@@ -153,6 +157,7 @@ impl Plugin {
                 ttrpc::INVALID_ARGUMENT,
                 format!("{}: {error}", request.method),
             )),
+            Err(CallError::TooOld(version)) => Err(version.into()),
             Err(CallError::Closed(closed)) => Err(closed.into()),
         }
     }

@@ -7,6 +7,8 @@ use super::{Observed, Report};
 
 /// The first version of Kubernetes whose ServiceAccount tokens name the node of their pod.
 const MIN_VERSION: (u32, u32) = (1, 32);
+/// The first version that tests run on.
+const TESTED_VERSION: (u32, u32) = (1, 34);
 /// Age from which on a Lease counts as abandoned. A leader renews it every few seconds.
 const STALE_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
@@ -23,8 +25,14 @@ pub(crate) struct Crd {
 pub(super) fn check(seen: &Observed, report: &mut Report) {
     report.section("kubernetes");
     if let Some((major, minor, name)) = report.fetched("the version of Kubernetes", &seen.version) {
-        if (*major, *minor) >= MIN_VERSION {
-            report.ok(format!("Kubernetes {name} is 1.32 or later"));
+        let version = (*major, *minor);
+        if version >= TESTED_VERSION {
+            report.ok(format!("Kubernetes {name} is 1.34 or later"));
+        } else if version >= MIN_VERSION {
+            report.warning(
+                format!("Kubernetes {name} is older than 1.34"),
+                "Lockstep is not tested there: upgrade Kubernetes",
+            );
         } else {
             report.error(
                 format!("Kubernetes {name} is older than 1.32"),

@@ -72,9 +72,14 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
     } else if rows.is_empty() {
         report.warning("there are no nodes", "nothing can run yet");
     }
-    let without = names(
+    // A daemon that reports its NRI knows better than the version.
+    let reports = |name: &str| {
+        let mut connected = seen.connected.iter().flatten();
+        connected.any(|node| node.name == name && node.nri.is_some())
+    };
+    let too_old = names(
         rows.iter()
-            .filter(|row| row.pod.is_some() && matches!(row.nri, Nri::OffByDefault | Nri::None)),
+            .filter(|row| row.pod.is_some() && row.nri == Nri::TooOld && !reports(&row.node)),
     );
     for (why, nodes) in without_nri(seen) {
         report.warning(
@@ -82,10 +87,10 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
             "if a worker that starts there fails, its group is recreated: kubectl lockstep nodes -o wide",
         );
     }
-    if let Some(without) = without {
+    if let Some(too_old) = too_old {
         report.warning(
-            format!("the container runtime offers no NRI by default on {without}"),
-            "use containerd 2.0 or later, or turn NRI on: it puts agents into containers",
+            format!("containerd is too old on {too_old}: it cannot put agents into containers"),
+            "use containerd 2.2 or later, or nodeDaemon.injectAgent of the chart",
         );
     }
 }

@@ -67,7 +67,7 @@ fn sound() -> Observed {
     Observed {
         now: now(),
         namespace: "lockstep-system".into(),
-        version: Ok((1, 32, "v1.32.0".into())),
+        version: Ok((1, 34, "v1.34.0".into())),
         jobset_crd: Ok(Some(Crd {
             version: Some("0.1.0+abc".into()),
             established: true,
@@ -99,7 +99,7 @@ fn sound() -> Observed {
             json!({"metadata": {}, "spec": {"selector": {}, "template": {"spec": {"containers": []}}}}),
         ))),
         daemon_pods: Ok(vec![daemon_pod()]),
-        nodes: Ok(vec![node("n1", "containerd://2.1.4")]),
+        nodes: Ok(vec![node("n1", "containerd://2.3.7")]),
         kills_of_whole_containers: [("n1".to_owned(), false)].into(),
         kuberay: Ok(Vec::new()),
         rights: vec![Ok(true); REQUIRED_RIGHTS.len()],
@@ -153,7 +153,12 @@ type Break = fn(&mut Observed);
 /// A table of faults, so it is long.
 #[test]
 fn each_fault_is_one_verdict_with_a_hint() {
-    let faults: [(Break, Level, &str); 23] = [
+    let faults: [(Break, Level, &str); 24] = [
+        (
+            |it| it.version = Ok((1, 33, "v1.33.5".into())),
+            Level::Warning,
+            "v1.33.5 is older than 1.34",
+        ),
         (
             |it| it.version = Ok((1, 31, "v1.31.9".into())),
             Level::Error,
@@ -268,9 +273,9 @@ fn each_fault_is_one_verdict_with_a_hint() {
             "no node daemon on n1",
         ),
         (
-            |it| it.nodes = Ok(vec![node("n1", "containerd://1.7.1")]),
+            |it| it.nodes = Ok(vec![node("n1", "containerd://2.1.4")]),
             Level::Warning,
-            "no NRI by default on n1",
+            "containerd is too old on n1",
         ),
         (
             |it| {

@@ -8,7 +8,7 @@ fn node(name: &str, spec: Value) -> Node {
         "metadata": {"name": name, "labels": {"pool": "gpu"}},
         "spec": spec,
         "status": {"conditions": [{"type": "Ready", "status": "True"}],
-            "nodeInfo": {"containerRuntimeVersion": "containerd://2.1.4", "architecture": "", "bootID": "", "kernelVersion": "",
+            "nodeInfo": {"containerRuntimeVersion": "containerd://2.3.7", "architecture": "", "bootID": "", "kernelVersion": "",
                 "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""}},
     }))
 }
@@ -16,10 +16,11 @@ fn node(name: &str, spec: Value) -> Node {
 #[test]
 fn the_version_of_the_runtime_implies_nri() {
     for (runtime, nri) in [
-        ("containerd://2.1.4", Nri::OnByDefault),
-        ("containerd://v2.0.0-rc.1", Nri::OnByDefault),
-        ("containerd://1.7.20", Nri::OffByDefault),
-        ("containerd://1.6.0", Nri::None),
+        ("containerd://2.2.0", Nri::OnByDefault),
+        ("containerd://v2.3.0-rc.1", Nri::OnByDefault),
+        ("containerd://3.0.1", Nri::OnByDefault),
+        ("containerd://2.1.4", Nri::TooOld),
+        ("containerd://1.7.20", Nri::TooOld),
         ("cri-o://1.32.0", Nri::Unknown),
         ("containerd://", Nri::Unknown),
     ] {

@@ -1,6 +1,6 @@
 //! The calls that NRI makes, and the plugin's answers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -48,6 +48,43 @@ pub(super) enum CallError {
     Malformed(#[from] prost::DecodeError),
     #[error(transparent)]
     Closed(#[from] Closed),
+    #[error(transparent)]
+    TooOld(#[from] TooOld),
+}
+
+/// This containerd would ignore the agent's arguments, and start workers without it.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "containerd {0} is too old: its NRI cannot change the arguments of a container, which 2.2 and later can"
+)]
+pub struct TooOld(String);
+
+/// Longest version that is shown, in characters.
+const MAX_VERSION: usize = 64;
+/// The oldest containerd whose NRI (0.10) changes arguments: `ContainerAdjustment.args`.
+const OLDEST: (u32, u32) = (2, 2);
+
+/// Checks the runtime's version. NRI names its own version only from 0.12 on.
+fn check_version(runtime: &str, version: &str) -> Result<(), TooOld> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let mut number = || parts.next()?.parse::<u32>().ok();
+    match (runtime, number(), number()) {
+        ("containerd", Some(major), Some(minor)) if (major, minor) < OLDEST => {
+            Err(TooOld(version.chars().take(MAX_VERSION).collect()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The container without what is not read. All containers of a node are gathered, and any of them
+/// may have megabytes of environment.
+fn slim(container: wire::Container) -> wire::Container {
+    wire::Container {
+        env: Vec::new(),
+        labels: HashMap::new(),
+        hooks: None,
+        ..container
+    }
 }
 
 impl Plugin {
@@ -67,6 +104,7 @@ impl Plugin {
                     nri = request.nri_version,
                     "NRI configures the plugin"
                 );
+                check_version(&request.runtime_name, &request.runtime_version)?;
                 let events = EVENTS
                     .iter()
                     .fold(0, |mask, event| mask | 1 << (*event as i32 - 1));
@@ -75,7 +113,7 @@ impl Plugin {
             "Synchronize" => {
                 let request = wire::SynchronizeRequest::decode(payload)?;
                 parts.pods.extend(request.pods);
-                parts.containers.extend(request.containers);
+                parts.containers.extend(request.containers.into_iter().map(slim));
                 if !request.more {
                     self.synchronize(std::mem::take(parts)).await?;
                 }

@@ -22,6 +22,7 @@ use crate::worker::state::Table;
 use crate::worker::types::{Ended, Exit, Phase, UnixNanos};
 
 mod standbys;
+mod versions;
 
 struct Setup {
     dir: tempfile::TempDir,
@@ -70,7 +71,8 @@ impl Nri {
         wire::RegisterPluginRequest::decode(call.payload).unwrap()
     }
 
-    async fn raw(&mut self, service: &str, method: &str, payload: Vec<u8>) -> Response {
+    /// Sends a call, and returns its stream.
+    async fn ask(&mut self, service: &str, method: &str, payload: Vec<u8>) -> u32 {
         let call = Request {
             service: service.to_owned(),
             method: method.to_owned(),
@@ -81,6 +83,11 @@ impl Nri {
         self.next += 2;
         let bytes = ttrpc::request(stream, &call).unwrap();
         self.send(mux::PLUGIN, &bytes).await;
+        stream
+    }
+
+    async fn raw(&mut self, service: &str, method: &str, payload: Vec<u8>) -> Response {
+        let stream = self.ask(service, method, payload).await;
         let message = self.message(mux::PLUGIN).await;
         assert_eq!((message.stream, message.kind), (stream, Kind::Response));
         Response::decode(message.payload).unwrap()
