@@ -1,4 +1,5 @@
-//! Sets up the log: one line per event on standard error, as text or as JSON.
+//! Sets up the log: one line per event on standard error, as text or as JSON. No line is longer
+//! than a bound.
 
 use std::io::{self, IsTerminal as _};
 
@@ -7,6 +8,8 @@ use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::{Layered, SubscriberExt as _};
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, registry};
+
+mod line;
 
 /// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -46,7 +49,10 @@ where
     L: Layer<Layered<EnvFilter, Registry>> + Send + Sync + 'static,
 {
     let log = registry().with(filter).with(limit);
-    let layer = fmt::layer().with_writer(io::stderr);
+    let layer = fmt::layer().with_writer(line::Bounded {
+        inner: io::stderr,
+        format,
+    });
     match format {
         LogFormat::Text => log.with(layer.with_ansi(io::stderr().is_terminal())).try_init()?,
         LogFormat::Json => log.with(layer.json().flatten_event(true)).try_init()?,

@@ -22,6 +22,7 @@ pub(crate) use rate::{Rates, limited};
 mod counting;
 pub(crate) mod pages;
 mod rate;
+mod refusals;
 
 /// How long the API server may take to begin its answer, retries included. Connections die
 /// silently, and a caller that waits on a dead one blocks others: a group cannot be released before

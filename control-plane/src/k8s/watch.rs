@@ -217,7 +217,7 @@ impl Start<'_> {
     /// Follows objects that only the reconciler subscribes to.
     fn children<K>(&mut self, kind: &'static str, cache: &Arc<Cache<K>>, writer: Writer<K>)
     where
-        K: Slim + Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static,
+        K: Slim + Weighs + Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static,
     {
         let follow = Follow {
             kind,
@@ -226,7 +226,8 @@ impl Start<'_> {
             owner: jobset_of,
             subscribers: vec![Subscriber::all(&self.watchers.reconciler)],
         };
-        let events = children::<K>(self.client)();
+        let begin = children::<K>(self.client);
+        let events = sized(kind, &self.caches.budgets, begin, |_, _| {});
         self.tasks.spawn(follow.run(events, self.shutdown.clone()));
     }
 }

@@ -29,8 +29,8 @@ mod tests;
 
 /// The field with the namespace.
 const NAMESPACE: &str = "namespace";
-/// The burst of lines per namespace. Lockstep's lines have a few hundred bytes.
-const AT_ONCE: u32 = 500;
+/// The burst of lines per namespace. A line has at most a kilobyte.
+const AT_ONCE: u32 = 200;
 /// The interval between lines after the burst.
 const EACH: Duration = Duration::from_millis(200);
 /// How many shares are remembered. While that many are in use, all others count as one.

@@ -144,6 +144,8 @@ const LITTLE: usize = 4096;
 /// that are considered: each is checked for each node in each decision. A pod with more may run
 /// anywhere, as far as is known here.
 const MOST: usize = 1024;
+/// The longest names of resources of a bound pod, all together, in bytes.
+const LONGEST_NAMES: usize = 1024;
 /// The resources that are considered for a pod with more than [`MOST`] amounts.
 const OF_ALL: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
@@ -293,6 +295,21 @@ pub(super) fn requests(spec: &PodSpec) -> Resources {
     running.add(&spec.overhead.as_ref().map(read).unwrap_or_default());
     running.set(Resources::PODS, 1000);
     running
+}
+
+/// The requests of a bound pod. If its names of resources are longer than [`LONGEST_NAMES`], only
+/// those of [`OF_ALL`]: any tenant may bind pods, and their names are kept for as long as they
+/// exist.
+pub(super) fn taken(spec: &PodSpec) -> Resources {
+    let all = requests(spec);
+    if all.iter().map(|(name, _)| name.len()).sum::<usize>() <= LONGEST_NAMES {
+        return all;
+    }
+    let mut of_all = Resources::default();
+    for name in OF_ALL.into_iter().chain([Resources::PODS]) {
+        of_all.set(name, all.get(name));
+    }
+    of_all
 }
 
 /// The quantities of [`OF_ALL`] only.

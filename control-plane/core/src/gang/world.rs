@@ -242,7 +242,7 @@ impl Footprint {
         let label = |key: &str| pod.metadata.labels.as_ref()?.get(key).cloned();
         Some(Self {
             node,
-            requests: super::needs::requests(spec),
+            requests: super::needs::taken(spec),
             job: label(labels::JOB_KEY).map(|key| (key, label(labels::PRIORITY))),
         })
     }

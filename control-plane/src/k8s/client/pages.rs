@@ -7,7 +7,7 @@
 //! API allows.
 //!
 //! Promises: no more than [`LARGEST`] of one page is held, or a single object. Requests that are
-//! not for a page of a list pass through unchanged.
+//! not for a page of a list pass through unchanged, but for [refusals that are too long](refusals).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +19,8 @@ use kube::Client;
 use kube::api::{ListMeta, ListParams};
 use kube::client::Body;
 use tower::BoxError;
+
+use super::refusals;
 
 #[cfg(test)]
 mod tests;
@@ -46,7 +48,7 @@ pub(super) fn fitting(client: Client) -> Client {
         async move {
             match limit(request.method(), request.uri()) {
                 Some(limit) => page(&client, &sizes, limit, request).await,
-                None => client.send(request).await.map_err(plain),
+                None => refusals::shortened(client.send(request).await.map_err(plain)?).await,
             }
         }
     });

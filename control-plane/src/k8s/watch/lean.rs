@@ -19,7 +19,8 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::cache_entry::{mapped, same_kind_as};
-use owners::owners;
+use super::namespace_budget::{Weighs, bytes_of};
+use owners::{controller, owners};
 
 pub(crate) mod fetch;
 mod jobset;
@@ -119,7 +120,7 @@ pub(crate) struct ChildMeta {
     resource_version: Option<String>,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
-    #[serde(deserialize_with = "owners")]
+    #[serde(deserialize_with = "controller")]
     owner_references: Option<Vec<OwnerReference>>,
     #[serde(deserialize_with = "child_labels")]
     labels: Option<BTreeMap<String, String>>,
@@ -159,6 +160,25 @@ impl From<Child> for Service {
             ..Self::default()
         }
     }
+}
+
+impl Weighs for Service {
+    fn bytes(&self) -> usize {
+        bytes_of_child(&self.metadata) + size_of::<Self>()
+    }
+}
+
+impl Weighs for PersistentVolumeClaim {
+    fn bytes(&self) -> usize {
+        bytes_of_child(&self.metadata) + size_of::<Self>()
+    }
+}
+
+/// The bytes of the texts of [`ChildMeta`].
+fn bytes_of_child(meta: &ObjectMeta) -> usize {
+    let names = [&meta.name, &meta.namespace, &meta.uid, &meta.resource_version];
+    let names = names.into_iter().flatten().map(String::len);
+    names.fold(bytes_of(meta), usize::saturating_add)
 }
 
 impl Slim for PersistentVolumeClaim {

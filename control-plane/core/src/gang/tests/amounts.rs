@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::common::quantity::billionths;
 use crate::common::quantity::quantity;
-use crate::gang::Resources;
+use crate::gang::{Footprint, Resources};
 
 /// Texts close to a quantity, and far from one.
 fn text() -> impl Strategy<Value = String> {
@@ -54,4 +54,34 @@ proptest! {
         }
         prop_assert_eq!(quantity(&format!("-{whole}")), Some(i128::from(whole) * -1000));
     }
+}
+
+#[test]
+fn of_a_bound_pod_with_many_long_names_of_resources_only_the_usual_ones_count() {
+    let footprint = |names: usize| {
+        let mut requests: BTreeMap<String, Quantity> = (0..names)
+            .map(|index| {
+                (
+                    format!("{}.example/{index:03}", "d".repeat(200)),
+                    Quantity("1".to_owned()),
+                )
+            })
+            .collect();
+        requests.insert("cpu".to_owned(), Quantity("2".to_owned()));
+        let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "p", "namespace": "ns"},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": requests}}]},
+        }))
+        .unwrap();
+        Footprint::of(&pod).unwrap().requests
+    };
+    let few = footprint(4);
+    assert_eq!(
+        (few.iter().count(), few.get("cpu"), few.get(Resources::PODS)),
+        (6, 2_000, 1_000)
+    );
+    let many = footprint(500);
+    assert_eq!((many.get("cpu"), many.get(Resources::PODS)), (2_000, 1_000));
+    let names: usize = many.iter().map(|(name, _)| name.len()).sum();
+    assert!(names < 100, "{many:?}");
 }

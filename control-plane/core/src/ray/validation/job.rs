@@ -47,6 +47,10 @@ pub(super) fn spec(
 }
 
 /// Checks the submission mode, the job's id and its cluster.
+/// Longest id of a job, in bytes, as that of a name in Kubernetes: it is in paths, logs and the
+/// status.
+const LONGEST_ID: usize = 253;
+
 fn identity(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
     match spec.submission_mode() {
         RayJobSubmissionMode::K8sJobMode | RayJobSubmissionMode::HTTPMode => {}
@@ -57,10 +61,13 @@ fn identity(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
     }
     // The id is a part of paths of Ray's API.
     let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
-    if !spec.job_id.chars().all(is_plain) || [".", ".."].contains(&spec.job_id.as_str()) {
+    if spec.job_id.len() > LONGEST_ID
+        || !spec.job_id.chars().all(is_plain)
+        || [".", ".."].contains(&spec.job_id.as_str())
+    {
         wrong(
             "jobId",
-            "must consist of letters, digits, '-', '_' and '.', and must not be '.' or '..'",
+            "must consist of at most 253 letters, digits, '-', '_' and '.', and must not be '.' or '..'",
         );
     }
     if !spec.cluster_selector.is_empty() {

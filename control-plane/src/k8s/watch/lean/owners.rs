@@ -20,10 +20,23 @@ const LONGEST: usize = 1_024;
 pub(super) fn owners<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<OwnerReference>>, D::Error> {
-    deserializer.deserialize_option(Owners)
+    deserializer.deserialize_option(Owners { most: MOST })
 }
 
-struct Owners;
+/// Parses the controller of a list of owners, or null. The controller is all that decisions about
+/// Jobs, Services and claims need.
+pub(super) fn controller<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<OwnerReference>>, D::Error> {
+    deserializer
+        .deserialize_option(Owners { most: 1 })
+        .map(|owners| owners.map(|owners| owners.into_iter().filter(controls).collect()))
+}
+
+/// Parses this many owners.
+struct Owners {
+    most: usize,
+}
 
 impl<'de> Visitor<'de> for Owners {
     type Value = Option<Vec<OwnerReference>>;
@@ -50,10 +63,10 @@ impl<'de> Visitor<'de> for Owners {
             if bytes(&owner) > LONGEST {
                 continue;
             }
-            if owners.len() < MOST {
+            if owners.len() < self.most {
                 owners.push(owner);
             } else if controls(&owner) && !owners.iter().any(controls) {
-                owners.truncate(MOST - 1);
+                owners.truncate(self.most.saturating_sub(1));
                 owners.push(owner);
             }
         }

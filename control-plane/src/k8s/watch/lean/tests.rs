@@ -193,9 +193,32 @@ fn owners_of_more_text_than_names_have_are_not_read() {
 fn the_controller_is_kept_wherever_it_is_among_many_owners() {
     let mut owners = vec![owner("o", "other", false); 100];
     owners[99] = owner("o", "controls", true);
-    for read in owners_of(&json!(owners)) {
-        assert_eq!((read.len(), read.last().unwrap().as_str()), (16, "controls"));
-    }
+    let [service, pod] = owners_of(&json!(owners));
+    assert_eq!(service, ["controls"]);
+    assert_eq!((pod.len(), pod.last().unwrap().as_str()), (16, "controls"));
+    // Of a Service no other owner is of interest.
+    owners.truncate(99);
+    let [service, pod] = owners_of(&json!(owners));
+    assert_eq!((service.len(), pod.len()), (0, 16));
+}
+
+#[test]
+fn services_and_claims_count_with_all_their_texts() {
+    let text = |length: usize| "x".repeat(length);
+    let small: Service = read(&json!({"metadata": {"name": "a", "namespace": "b"}}));
+    let metadata = json!({
+        "name": text(253), "namespace": text(63), "uid": text(36),
+        "labels": {labels::JOBSET_NAME: text(63)},
+        "ownerReferences": [owner(&text(253), &text(36), true)],
+    });
+    let large: PersistentVolumeClaim = read(&json!({"metadata": metadata}));
+    assert!(small.bytes() < 2_000, "{}", small.bytes());
+    assert!(
+        large.bytes() > small.bytes() + 600,
+        "{} {}",
+        large.bytes(),
+        small.bytes()
+    );
 }
 
 fn fetch<Seen, K>(object: &Value) -> serde_json::Result<K>

@@ -53,7 +53,7 @@ fn what_is_not_supported_is_refused_by_name() {
         ),
         (
             json!({"jobId": "a/../../nodes?x"}),
-            "spec.jobId: must consist of letters, digits, '-', '_' and '.'",
+            "spec.jobId: must consist of at most 253 letters, digits, '-', '_' and '.'",
         ),
         (json!({"jobId": ".."}), "spec.jobId: must consist of"),
         (
