@@ -121,14 +121,10 @@ impl Needs {
     /// known here it may run anywhere.
     #[must_use]
     pub fn in_short(&self) -> Self {
-        let mut requests = Resources::default();
-        for name in OF_ALL.into_iter().chain([Resources::PODS]) {
-            requests.set(name, self.requests.get(name));
-        }
         let mut unknown = self.unknown.clone();
         unknown.push("lists that are too long");
         Self {
-            requests: requests.into(),
+            requests: of_every_node(&self.requests).into(),
             exclusive: self.exclusive.clone(),
             unknown,
             ..Self::default()
@@ -137,15 +133,15 @@ impl Needs {
 }
 
 /// Bytes of a list entry besides its text, and the total that counts as 0.
-const ENTRY: usize = 96;
-const LITTLE: usize = 4096;
+const ENTRY: usize = 128;
+const LITTLE: usize = 1024;
 
 /// The most labels, tolerations, resource amounts, and requirements and values of node affinity
 /// that are considered: each is checked for each node in each decision. A pod with more may run
 /// anywhere, as far as is known here.
 const MOST: usize = 1024;
-/// The longest names of resources of a bound pod, all together, in bytes.
-const LONGEST_NAMES: usize = 1024;
+/// The most bytes of the resources of a bound pod, as [`ENTRY`] and their names.
+const MOST_TAKEN: usize = 4096;
 /// The resources that are considered for a pod with more than [`MOST`] amounts.
 const OF_ALL: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
@@ -297,19 +293,24 @@ pub(super) fn requests(spec: &PodSpec) -> Resources {
     running
 }
 
-/// The requests of a bound pod. If its names of resources are longer than [`LONGEST_NAMES`], only
-/// those of [`OF_ALL`]: any tenant may bind pods, and their names are kept for as long as they
-/// exist.
+/// The requests of a bound pod. If they take more than [`MOST_TAKEN`], only those of [`OF_ALL`]:
+/// any tenant may bind pods, and their requests are kept for as long as they exist.
 pub(super) fn taken(spec: &PodSpec) -> Resources {
     let all = requests(spec);
-    if all.iter().map(|(name, _)| name.len()).sum::<usize>() <= LONGEST_NAMES {
-        return all;
+    let bytes = all.iter().map(|(name, _)| name.len() + ENTRY);
+    match bytes.sum::<usize>() <= MOST_TAKEN {
+        true => all,
+        false => of_every_node(&all),
     }
-    let mut of_all = Resources::default();
+}
+
+/// The amounts of resources that every node has.
+fn of_every_node(all: &Resources) -> Resources {
+    let mut few = Resources::default();
     for name in OF_ALL.into_iter().chain([Resources::PODS]) {
-        of_all.set(name, all.get(name));
+        few.set(name, all.get(name));
     }
-    of_all
+    few
 }
 
 /// The quantities of [`OF_ALL`] only.

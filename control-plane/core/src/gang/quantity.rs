@@ -49,6 +49,16 @@ impl Resources {
         }
     }
 
+    /// Adds other amounts of the resources that are in `known`.
+    pub fn add_known(&mut self, other: &Self, known: &Self) {
+        for (name, amount) in &other.0 {
+            if known.0.contains_key(name) {
+                let own = self.0.entry(name.clone()).or_default();
+                *own = own.saturating_add(*amount);
+            }
+        }
+    }
+
     /// Subtracts other amounts `times` times; adds them if that is negative.
     pub fn take(&mut self, other: &Self, times: i128) {
         for (name, amount) in &other.0 {

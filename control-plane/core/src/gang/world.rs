@@ -34,7 +34,8 @@ pub struct Node {
     pub unschedulable: bool,
     /// The resources for pods.
     pub allocatable: Resources,
-    /// The requests of the pods that are bound to it and have not ended. See [`Node::take`].
+    /// The requests of the pods that are bound to it and have not ended, of resources that it has.
+    /// See [`Node::take`].
     pub requested: Resources,
     /// The part requested by pods outside JobSets, which are not expected to end.
     pub lasting: Resources,
@@ -218,14 +219,14 @@ impl Node {
         }
     }
 
-    /// Counts a bound pod.
+    /// Counts a bound pod. A resource that the node does not have cannot be used up.
     pub fn take(&mut self, footprint: &Footprint) {
-        self.requested.add(&footprint.requests);
+        self.requested.add_known(&footprint.requests, &self.allocatable);
         match &footprint.job {
             Some(job) => {
                 self.jobs.insert(job.clone());
             }
-            None => self.lasting.add(&footprint.requests),
+            None => self.lasting.add_known(&footprint.requests, &self.allocatable),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The nodes, what pods use of them, and the pods of gangs, as the watches show them.
 //!
 //! Promises: the controller's own writes show at once. An older state never replaces a newer one. A
-//! pod that has ended or is gone uses nothing. A new list replaces everything at once. The needs of
-//! pods have a memory limit in each namespace. A pod beyond it counts as one that may run anywhere.
+//! pod that has ended or is gone uses nothing. A new list replaces everything at once. Pods of
+//! gangs and their needs have a memory limit in each namespace. A pod whose needs are beyond it
+//! counts as one that may run anywhere, and a pod beyond it as one that is in no gang.
 
 mod needs_room;
 
@@ -70,8 +71,17 @@ struct PodEntry {
     node: Option<String>,
     /// The UID of its JobSet, if it is in a gang.
     jobset: Option<Uid>,
-    /// The room that its needs take.
-    bytes: usize,
+    /// The room that it takes as a pod of a gang.
+    room: TakenRoom,
+}
+
+/// The room that a pod of a gang takes, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct TakenRoom {
+    /// Without the long lists of its needs.
+    member: usize,
+    /// These lists, unless other pods share them.
+    needs: usize,
 }
 
 /// What is kept of a pod.
@@ -134,19 +144,24 @@ impl Nodes {
 }
 
 impl Pods {
-    /// Returns the room that its needs take.
-    fn join(&mut self, uid: &str, mut pod: Pod, room: &mut NeedsRoom) -> usize {
-        let siblings = self.members.entry(pod.jobset_uid.clone()).or_default();
+    /// Returns the room that it takes; `None` if there is none.
+    fn join(&mut self, uid: &str, mut pod: Pod, room: &mut NeedsRoom) -> Option<TakenRoom> {
         // Most pods of a gang have the same needs.
-        let same = siblings.values().map(|sibling| &sibling.needs);
-        if let Some(needs) = same.take(2).find(|needs| **needs == pod.needs) {
-            pod.needs = Arc::clone(needs);
-            siblings.insert(uid.to_owned(), Arc::new(pod));
-            return 0;
-        }
-        let bytes = room.take(&mut pod);
+        let siblings = self.members.get(&pod.jobset_uid);
+        let siblings = siblings.into_iter().flat_map(BTreeMap::values);
+        let same = siblings.take(2).find(|sibling| sibling.needs == pod.needs);
+        let shared = same.map(|sibling| Arc::clone(&sibling.needs));
+        let member = room.admit(&pod, shared.is_some())?;
+        let needs = match shared {
+            Some(shared) => {
+                pod.needs = shared;
+                0
+            }
+            None => room.take(&mut pod),
+        };
+        let siblings = self.members.entry(pod.jobset_uid.clone()).or_default();
         siblings.insert(uid.to_owned(), Arc::new(pod));
-        bytes
+        Some(TakenRoom { member, needs })
     }
 
     /// Returns the pod.
@@ -292,9 +307,12 @@ impl Cluster {
         true
     }
 
-    /// Adds a pod of a list. If it needs the same as the last pod of its JobSet, the two share
-    /// these needs. Otherwise its needs take room, as they do after the list.
+    /// Adds a pod of a list. It takes room, as it does after the list. If it needs the same as the
+    /// last pod of its JobSet, the two share these needs.
     fn listed(&mut self, mut kept: TrackedPod) -> TrackedPod {
+        // Needs that no other pod shares take room after the list.
+        let has_room = |pod: &Pod| self.listed_room.admit(pod, true).is_some();
+        kept.member = kept.member.filter(has_room);
         let Some(pod) = kept.member.as_mut().filter(|pod| pod.needs.bytes() > 0) else {
             return kept;
         };
@@ -320,6 +338,7 @@ impl Cluster {
                 let has_room = || self.room.room.has(&seen.namespace, seen.needs.bytes());
                 known.as_ref() == seen || is_same_in_short(known, seen) && !has_room()
             }
+            (None, Some(seen)) => !self.room.admits(seen),
             (known, seen) => known.is_none() && seen.is_none(),
         };
         footprint == seen.footprint.as_ref() && is_same_member
@@ -328,17 +347,21 @@ impl Cluster {
     /// Adds a pod, and returns its node.
     fn put(&mut self, uid: Uid, kept: TrackedPod) -> Option<String> {
         let mut known = PodEntry {
-            bytes: 0,
+            room: TakenRoom::default(),
             revision: kept.revision,
             node: kept.footprint.as_ref().map(|footprint| footprint.node.clone()),
-            jobset: kept.member.as_ref().map(|member| member.jobset_uid.clone()),
+            jobset: None,
         };
         let node = known.node.clone();
         if let Some(footprint) = kept.footprint {
             self.nodes.take(&uid, footprint);
         }
         if let Some(member) = kept.member {
-            known.bytes = self.pods.join(&uid, member, &mut self.room);
+            let jobset = member.jobset_uid.clone();
+            if let Some(room) = self.pods.join(&uid, member, &mut self.room) {
+                known.room = room;
+                known.jobset = Some(jobset);
+            }
         }
         self.pods.known.insert(uid, known);
         node
@@ -349,8 +372,11 @@ impl Cluster {
         let known = self.pods.known.remove(uid)?;
         let jobset = known.jobset.as_ref();
         let pod = jobset.and_then(|jobset| self.pods.leave(uid, jobset));
-        if let Some(pod) = pod.filter(|_| known.bytes > 0) {
-            self.room.give_back(pod, known.bytes);
+        if let Some(pod) = pod {
+            self.room.dismiss(&pod, known.room.member);
+            if known.room.needs > 0 {
+                self.room.give_back(pod, known.room.needs);
+            }
         }
         let node = known.node?;
         self.nodes.give_back(uid, &node);

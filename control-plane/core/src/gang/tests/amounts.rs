@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::common::quantity::billionths;
 use crate::common::quantity::quantity;
-use crate::gang::{Footprint, Resources};
+use crate::gang::{Footprint, Node, Resources};
 
 /// Texts close to a quantity, and far from one.
 fn text() -> impl Strategy<Value = String> {
@@ -56,6 +56,16 @@ proptest! {
     }
 }
 
+/// What a bound pod with these requests takes.
+fn footprint_of(requests: BTreeMap<String, Quantity>) -> Resources {
+    let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "p", "namespace": "ns"},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": requests}}]},
+    }))
+    .unwrap();
+    Footprint::of(&pod).unwrap().requests
+}
+
 #[test]
 fn of_a_bound_pod_with_many_long_names_of_resources_only_the_usual_ones_count() {
     let footprint = |names: usize| {
@@ -68,12 +78,7 @@ fn of_a_bound_pod_with_many_long_names_of_resources_only_the_usual_ones_count() 
             })
             .collect();
         requests.insert("cpu".to_owned(), Quantity("2".to_owned()));
-        let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(serde_json::json!({
-            "metadata": {"name": "p", "namespace": "ns"},
-            "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": requests}}]},
-        }))
-        .unwrap();
-        Footprint::of(&pod).unwrap().requests
+        footprint_of(requests)
     };
     let few = footprint(4);
     assert_eq!(
@@ -84,4 +89,29 @@ fn of_a_bound_pod_with_many_long_names_of_resources_only_the_usual_ones_count() 
     assert_eq!((many.get("cpu"), many.get(Resources::PODS)), (2_000, 1_000));
     let names: usize = many.iter().map(|(name, _)| name.len()).sum();
     assert!(names < 100, "{many:?}");
+    let short = |names: usize| {
+        let short = (0..names).map(|index| (format!("e/{index}"), Quantity("1".to_owned())));
+        footprint_of(short.collect()).iter().count()
+    };
+    assert_eq!((short(30), short(100)), (31, 4));
+}
+
+#[test]
+fn a_node_counts_only_resources_that_it_has() {
+    let amount = |text: &str| Quantity(text.to_owned());
+    let mut node = Node {
+        allocatable: Resources::of(&[("cpu".to_owned(), amount("8"))].into()),
+        ..Node::default()
+    };
+    let requests = [
+        ("cpu".to_owned(), amount("2")),
+        ("of.a/tenant".to_owned(), amount("1")),
+    ];
+    node.take(&Footprint {
+        requests: footprint_of(requests.into()),
+        ..Footprint::default()
+    });
+    for counted in [&node.requested, &node.lasting] {
+        assert_eq!(counted.iter().collect::<Vec<_>>(), [("cpu", 2_000)]);
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use lockstep_core::gang::{Needs, Pod};
+use lockstep_core::jobset::limits::MOST_WORKERS;
 
 use crate::k8s::memory_limit;
 use crate::k8s::watch::namespace_budget::Budget;
@@ -10,10 +11,19 @@ use crate::k8s::watch::namespace_budget::Budget;
 /// Shared needs are swept after this many removed pods.
 const MOST_SHARED: usize = 1_024;
 
-/// The room for long lists in the needs of gang pods, in bytes.
+/// The bytes of a gang pod besides its name and its needs. It may be bound later, so the name of a
+/// node is included.
+const MEMBER: usize = 1000;
+/// The bytes of needs that no other pod shares, besides long lists.
+const OWN_NEEDS: usize = 1000;
+
+/// The room for gang pods, in bytes.
 #[derive(Debug)]
 pub(super) struct NeedsRoom {
+    /// The room for long lists in their needs.
     pub(super) room: Budget,
+    /// The room for all else.
+    pub(super) members: Budget,
     /// The needs of removed pods that other pods still share, with their namespace and size.
     shared: Vec<(Weak<Needs>, String, usize)>,
 }
@@ -23,12 +33,39 @@ impl Default for NeedsRoom {
         let memory = memory_limit::limit();
         Self {
             room: Budget::new(memory / 64, memory / 16),
+            // The pods of one JobSet with the maximum number of workers fit into any process.
+            members: Budget::new((memory / 16).max(MOST_WORKERS as usize * 1100), usize::MAX),
             shared: Vec::new(),
         }
     }
 }
 
 impl NeedsRoom {
+    /// Takes room for a pod besides its long lists, and returns how much; `None` if there is none.
+    pub(super) fn admit(&self, pod: &Pod, shares_needs: bool) -> Option<usize> {
+        let bytes = bytes_of(pod, shares_needs);
+        if self.members.takes(&pod.namespace, None, bytes) {
+            return Some(bytes);
+        }
+        tracing::warn!(
+            namespace = pod.namespace,
+            name = pod.name,
+            share = self.members.share,
+            "the pods of gangs exceed this namespace's share of memory: this pod is ignored"
+        );
+        None
+    }
+
+    /// Gives back what [`NeedsRoom::admit`] took for a pod.
+    pub(super) fn dismiss(&self, pod: &Pod, bytes: usize) {
+        self.members.release(&pod.namespace, bytes);
+    }
+
+    /// True if there is room for a pod besides its long lists.
+    pub(super) fn admits(&self, pod: &Pod) -> bool {
+        self.members.has(&pod.namespace, bytes_of(pod, false))
+    }
+
     /// Takes room for the needs of a pod, and returns how much. Without room it drops the pod's
     /// lists.
     pub(super) fn take(&mut self, pod: &mut Pod) -> usize {
@@ -68,4 +105,9 @@ impl NeedsRoom {
             is_there
         });
     }
+}
+
+fn bytes_of(pod: &Pod, shares_needs: bool) -> usize {
+    let needs = if shares_needs { 0 } else { OWN_NEEDS };
+    MEMBER + pod.name.len() + needs
 }

@@ -208,3 +208,26 @@ fn room_that_pods_share_is_given_back_with_the_last_of_them() {
     cluster.room.sweep();
     assert!(cluster.room.room.has("ns", 15_000));
 }
+
+#[test]
+fn a_pod_without_room_is_in_no_gang_until_there_is_room() {
+    let mut cluster = listed(vec![node("n", 8)], vec![]);
+    cluster.room.members = Budget::new(3_100, 3_100);
+    let bound = |uid: &str, version: u32| pod(uid, version, false, Some("n"), "Running");
+    for uid in ["a", "b", "c"] {
+        cluster.apply_pod(&Event::Apply(bound(uid, 1)));
+    }
+    assert_eq!(cluster.members("set").len(), 2);
+    assert_eq!(taken(&cluster, "n"), Some(6_000), "it still takes of its node");
+    assert!(
+        !cluster.apply_pod(&Event::Apply(bound("c", 2))),
+        "nothing is different"
+    );
+    cluster.apply_pod(&Event::Delete(bound("a", 1)));
+    assert!(cluster.apply_pod(&Event::Apply(bound("c", 3))));
+    assert_eq!(cluster.members("set").len(), 2);
+    for uid in ["b", "c"] {
+        cluster.apply_pod(&Event::Delete(bound(uid, 4)));
+    }
+    assert!(cluster.room.members.has("ns", 3_100), "all of it is given back");
+}
