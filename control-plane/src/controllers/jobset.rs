@@ -214,7 +214,8 @@ impl Reconciler {
         Ok(requeue_after)
     }
 
-    /// Publishes an event: some Jobs of the JobSet are left out of the cache, so nothing is done.
+    /// Publishes an event: some Jobs or pods of the JobSet are left out of the cache, so nothing
+    /// is done.
     fn tell_in_part(&self, key: &ObjectRef<JobSet>) {
         let Some(jobset) = self.stores.without_spec(key) else {
             return;
@@ -222,8 +223,8 @@ impl Reconciler {
         let event = Event {
             severity: Severity::Warning,
             reason: NO_ROOM.to_owned(),
-            message: "the Jobs of this namespace take more memory than the control plane has for them: some Jobs of this JobSet are ignored, and it is left unchanged until other Jobs are \
-                      removed (the share grows with the control plane's memory limit)"
+            message: "the Jobs or pods of this namespace take more memory than the control plane has for them: some Jobs or pods of this JobSet are ignored, and it is left unchanged, even if it is \
+                      suspended, until others are deleted (the share grows with the control plane's memory limit)"
                 .to_owned(),
         };
         for event in self.complaints.to_send(&jobset, vec![event]) {

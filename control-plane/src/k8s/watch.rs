@@ -23,6 +23,8 @@ mod packed;
 pub(crate) mod packed_parts;
 mod pod;
 mod stores;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -41,12 +43,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::k8s::apply::events;
+use crate::telemetry::log_limit::HourlyLimit;
 use cache_entry::CacheEntry as _;
 use follow::{Cache, Follow, Subscriber, jobset_of, patient};
 use job::PackedJob;
 use lean::{Lean, Slim};
 use members::JobRef;
-use namespace_budget::{NamespaceBudgets, Weighs, within};
+use namespace_budget::{Budget, NamespaceBudgets, Weighs, within};
 use notify::Notifier;
 use stores::Caches;
 
@@ -95,7 +98,8 @@ pub fn start(
         members: Arc::default(),
         departed: Arc::default(),
         budgets: NamespaceBudgets::default(),
-        left_out: Arc::default(),
+        jobs_left_out: Arc::default(),
+        pods_left_out: Arc::default(),
     });
     let caches = &*stores.caches;
     let mut start = Start {
@@ -161,14 +165,14 @@ impl Start<'_> {
         };
         let jobs = children::<Job>(self.client);
         let begin = move || jobs().inspect(see.clone()).map_ok(job::packed).boxed();
-        let left_out = Arc::clone(&self.caches.left_out);
+        let left_out = Arc::clone(&self.caches.jobs_left_out);
         let tell = move |job: &PackedJob, is_left_out: bool| {
             if let Some(jobset) = job.jobset() {
                 left_out.tell(&jobset, &job.named(), is_left_out);
             }
         };
-        let jobs = sized("Job", &self.caches.budgets, begin, tell);
-        let left_out = Arc::clone(&self.caches.left_out);
+        let jobs = sized("Job", self.caches.budgets.of_made(), begin, tell);
+        let left_out = Arc::clone(&self.caches.jobs_left_out);
         let until = self.shutdown.clone();
         self.tasks
             .spawn(follow.run_with(jobs, until, move |event| left_out.followed(event)));
@@ -210,8 +214,19 @@ impl Start<'_> {
                 placement.extend(members.apply(event));
             }
         };
-        let pods = children(self.client)().inspect(see).map_ok(pod::watched);
-        self.tasks.spawn(follow.run(pods.boxed(), self.shutdown.clone()));
+        let left_out = Arc::clone(&self.caches.pods_left_out);
+        let tell = move |pod: &Pod, is_left_out: bool| {
+            if let Some(jobset) = jobset_of(pod) {
+                left_out.tell(&jobset, &pod.named(), is_left_out);
+            }
+        };
+        let budgets = self.caches.budgets.of_pods();
+        let pods = sized("Pod", budgets, children::<Pod>(self.client), tell);
+        let pods = pods.inspect(see).map_ok(pod::watched);
+        let left_out = Arc::clone(&self.caches.pods_left_out);
+        let until = self.shutdown.clone();
+        self.tasks
+            .spawn(follow.run_with(pods.boxed(), until, move |event| left_out.followed(event)));
     }
 
     /// Follows objects that only the reconciler subscribes to.
@@ -227,7 +242,7 @@ impl Start<'_> {
             subscribers: vec![Subscriber::all(&self.watchers.reconciler)],
         };
         let begin = children::<K>(self.client);
-        let events = sized(kind, &self.caches.budgets, begin, |_, _| {});
+        let events = sized(kind, self.caches.budgets.of_made(), begin, |_, _| {});
         self.tasks.spawn(follow.run(events, self.shutdown.clone()));
     }
 }
@@ -260,18 +275,20 @@ where
     }
 }
 
-/// The events of a watch without the objects that exceed the memory budget. The log reports those,
-/// and `tell` is called with each object and whether it is left out.
+/// The events of a watch without the objects that exceed the memory budget. The first of `budgets`
+/// is for objects of any size, the second for those of usual size. The log reports the first that
+/// is left out of a namespace in an hour, and `tell` is called with each object and whether it is.
 pub(crate) fn sized<K: Weighs>(
     kind: &'static str,
-    budgets: &NamespaceBudgets,
+    budgets: (Budget, Budget),
     begin: impl Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + 'static,
     tell: impl Fn(&K, bool) + Send + 'static,
 ) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
-    let share = budgets.made.share;
+    let share = budgets.0.share;
+    let reported = HourlyLimit::default();
     let left_out = move |object: &K, is_left_out: bool| {
         tell(object, is_left_out);
-        if !is_left_out {
+        if !is_left_out || !reported.is_new(object.namespace().unwrap_or_default().into_owned()) {
             return;
         }
         tracing::warn!(
@@ -279,8 +296,8 @@ pub(crate) fn sized<K: Weighs>(
             namespace = object.namespace().as_deref(),
             name = object.name().as_deref(),
             share,
-            "the objects of JobSets and Ray resources exceed this namespace's share of memory: this object is ignored, and its owner is not reconciled"
+            "the objects of JobSets and Ray resources exceed this namespace's share of memory: this object and others are ignored, and their owners are not reconciled"
         );
     };
-    within((budgets.made.clone(), budgets.usual.clone()), begin, left_out).boxed()
+    within(budgets, begin, left_out).boxed()
 }

@@ -35,7 +35,7 @@ const WAITING: u32 = 8;
 const OF_ONE: u32 = (AT_ONCE + WAITING) / 2;
 /// When a JobSet without a turn is tried again.
 const LATER: Duration = Duration::from_millis(200);
-/// When a JobSet is tried again if some of its Jobs are not cached.
+/// When a JobSet is tried again if some of its Jobs or pods are not cached.
 pub(super) const IN_PART: Duration = Duration::from_secs(60);
 /// The most bytes of a JobSet and its Jobs that are read while all others wait: a few hundred Jobs,
 /// in one or two milliseconds.
@@ -67,7 +67,7 @@ pub(super) enum Decision {
     Gone,
     /// No decision: too many JobSets wait. Try again after this time.
     Busy(Duration),
-    /// No decision: some of its Jobs are not cached.
+    /// No decision: some of its Jobs or pods are not cached.
     InPart,
 }
 
@@ -137,7 +137,7 @@ impl Decider {
         let Some((observed, unconfirmed)) = look.observe(key) else {
             return Decision::Gone;
         };
-        // Some Jobs may have been left out of the cache in between.
+        // Some may have been left out of the cache in between.
         if look.stores.is_seen_in_part(key) {
             return Decision::InPart;
         }

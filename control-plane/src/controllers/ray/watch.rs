@@ -81,7 +81,7 @@ where
     let config = watcher::Config::default().labels(label).page_size(PAGE);
     sized(
         kind,
-        budgets,
+        budgets.of_made(),
         move || {
             patient(watcher(api.clone(), config.clone()))
                 .map_ok(|event| mapped(event, |object| Belonging::of(&object)))

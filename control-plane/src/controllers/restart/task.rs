@@ -211,6 +211,9 @@ impl Task {
             Some((observation, Reobserve::All)) => Some(observation),
             None => None,
         };
+        if self.context.stores.is_seen_in_part(&self.group.key) {
+            return None;
+        }
         let observation = pace::offload_if_slow(self.full_step.took, || {
             self.jobset = self.freshest();
             self.observe_all(before)

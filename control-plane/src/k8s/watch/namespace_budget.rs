@@ -21,7 +21,7 @@ use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::Lookup;
 use kube::runtime::watcher::{self, Event};
-use lockstep_core::jobset::limits::MOST_JOBS;
+use lockstep_core::jobset::limits::{MOST_JOBS, MOST_WORKERS};
 use tokio::time::{Instant, sleep_until};
 
 use crate::k8s::memory_limit;
@@ -42,6 +42,10 @@ pub(super) const ENTRY: usize = 96;
 /// The bytes of a cached Job of a JobSet without unusually long names. One JobSet with the maximum
 /// number of Jobs fits into any process.
 pub(super) const USUAL_JOB: usize = 1700;
+
+/// The bytes of a cached pod without unusually long names. The pods of one JobSet with the maximum
+/// number of workers fit into any process.
+pub(super) const USUAL_POD: usize = 1300;
 
 /// An object that counts towards a budget.
 pub(crate) trait Weighs: Lookup<DynamicType = ()> + Send + 'static {
@@ -64,6 +68,8 @@ pub(crate) struct NamespaceBudgets {
     pub(crate) made: Budget,
     /// Jobs of usual size. One namespace's do not displace another's.
     pub(crate) usual: Budget,
+    /// The pods of JobSets. One namespace's do not displace another's.
+    pub(crate) pods: Budget,
     /// JobSets with gangs and their Jobs, in kB.
     pub(crate) gangs: Budget,
 }
@@ -76,8 +82,19 @@ impl NamespaceBudgets {
             written: Budget::new(memory / 32, memory / 4),
             made: Budget::new(memory / 32, memory / 4),
             usual: Budget::new((memory / 16).max(MOST_JOBS * USUAL_JOB), usize::MAX),
+            pods: Budget::new((memory / 16).max(MOST_WORKERS as usize * USUAL_POD), usize::MAX),
             gangs: Budget::new(memory / 32 / 1000, memory / 8 / 1000),
         }
+    }
+
+    /// The budgets for objects that are created for JobSets, of any size and of usual size.
+    pub(crate) fn of_made(&self) -> (Budget, Budget) {
+        (self.made.clone(), self.usual.clone())
+    }
+
+    /// The budget for pods, twice: it is one for all sizes.
+    pub(crate) fn of_pods(&self) -> (Budget, Budget) {
+        (self.pods.clone(), self.pods.clone())
     }
 }
 

@@ -42,7 +42,8 @@ pub(super) struct Caches {
     pub(super) members: Arc<MembersByJob>,
     pub(super) departed: Arc<Departed>,
     pub(super) budgets: NamespaceBudgets,
-    pub(super) left_out: Arc<LeftOut>,
+    pub(super) jobs_left_out: Arc<LeftOut>,
+    pub(super) pods_left_out: Arc<LeftOut>,
 }
 
 impl Stores {
@@ -53,11 +54,11 @@ impl Stores {
         }
     }
 
-    /// True if Jobs of a JobSet are left out of the cache for lack of memory. Nothing can be
-    /// decided about it then. Ask before reading the JobSet, and after.
+    /// True if Jobs or pods of a JobSet are left out of the caches for lack of memory. Nothing can
+    /// be decided about it then. Ask before reading the JobSet, and after.
     #[must_use]
     pub(crate) fn is_seen_in_part(&self, key: &ObjectRef<JobSet>) -> bool {
-        self.caches.left_out.has(key)
+        self.caches.jobs_left_out.has(key) || self.caches.pods_left_out.has(key)
     }
 
     /// The memory budgets of the caches.
@@ -304,7 +305,8 @@ impl Stores {
             members: Arc::default(),
             departed: Arc::default(),
             budgets: NamespaceBudgets::default(),
-            left_out: Arc::default(),
+            jobs_left_out: Arc::default(),
+            pods_left_out: Arc::default(),
         })
     }
 }
