@@ -28,6 +28,7 @@ mod head_address;
 mod job;
 pub(crate) mod kuberay;
 mod packed;
+mod question_pace;
 mod retry_state;
 mod turns;
 mod watch;
@@ -52,6 +53,7 @@ use dashboard::Dashboards;
 use head_address::Heads;
 use kuberay::KubeRay;
 use packed::LargeTurns;
+use question_pace::QuestionPace;
 use retry_state::RetryState;
 use turns::Turns;
 
@@ -150,6 +152,7 @@ impl Controller {
                 at_work: Turns::new(CONCURRENT_JOBS.into()),
                 large: large.clone(),
                 heads: Heads::new(client.clone(), self.api_server.as_deref()),
+                pace: QuestionPace::default(),
                 kuberay: Arc::clone(&kuberay),
                 since: jiff::Timestamp::now(),
                 retry_state: RetryState::new(events.clone()),

@@ -1,6 +1,7 @@
 //! The loop that brings every RayCluster closer to its spec.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::batch::v1::Job;
@@ -52,6 +53,17 @@ pub(super) fn own_jobset(stores: &Stores, cluster: &RayCluster) -> Option<JobSet
         .iter()
         .filter_map(|name| stores.without_spec(&ObjectRef::new(name).within(cluster.ns())));
     found.find(|jobset| is_controlled_by(&jobset.metadata, cluster.uid_str()))
+}
+
+/// When an object is tried again if some Jobs or pods of its cluster are not cached.
+pub(super) const IN_PART: Duration = Duration::from_secs(60);
+
+/// True if Jobs or pods of the cluster of this name are left out of the cache. Nothing can be
+/// decided about it then.
+pub(super) fn is_seen_in_part(stores: &Stores, namespace: &str, cluster: &str) -> bool {
+    let names = names::jobsets(cluster);
+    let mut keys = names.iter().map(|name| ObjectRef::new(name).within(namespace));
+    !cluster.is_empty() && keys.any(|key| stores.is_seen_in_part(&key))
 }
 
 /// The JobSet of a cluster without the spec: its own one, or else the one with the name that its
@@ -365,7 +377,18 @@ impl Reconcile for Reconciler {
         let Ok(_turn) = packed.turn(&self.large) else {
             return Ok(Action::requeue(NEXT_TURN));
         };
+        let is_seen_in_part = || {
+            let (namespace, name) = (packed.namespace().unwrap_or_default(), packed.name_any());
+            is_seen_in_part(&self.stores, &namespace, &name)
+        };
+        if is_seen_in_part() {
+            return Ok(Action::requeue(IN_PART));
+        }
         let (seen, decided) = self.see(packed).await?;
+        // Some may have been left out of the cache in between.
+        if is_seen_in_part() {
+            return Ok(Action::requeue(IN_PART));
+        }
         let cluster = &Arc::clone(&seen.observed.cluster);
         let (after, has_notice) = (decided.plan.requeue_after, decided.plan.notice.is_some());
         self.apply(packed, seen, decided).await?;

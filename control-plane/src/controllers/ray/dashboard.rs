@@ -24,9 +24,11 @@ use tokio::net::TcpStream;
 
 /// How long one question may take.
 const TIME_OUT: Duration = Duration::from_secs(5);
-/// The most characters that are kept of a message. Ray's own messages have up to 20,000 of the
-/// driver's output.
+/// The most characters that are kept of the message of a job that has ended. Ray's own messages
+/// have up to 20,000 of the driver's output.
 const LONGEST_MESSAGE: usize = 32_000;
+/// The same for a job that runs, whose message may be another with each answer.
+const LONGEST_RUNNING_MESSAGE: usize = 1_000;
 /// The most characters that are kept of a word, such as a status or the name of a session.
 const LONGEST_WORD: usize = 256;
 /// The longest answer that is read.
@@ -243,12 +245,18 @@ async fn whole(response: Response<Incoming>) -> Result<(StatusCode, Bytes), Dash
 fn read(text: &[u8]) -> Result<RayInfo, DashboardError> {
     let info: Info = serde_json::from_slice(text)?;
     let time = |millis: Option<i64>| Timestamp::from_millisecond(millis.filter(|millis| *millis > 0)?).ok();
-    Ok(RayInfo {
+    let mut info = RayInfo {
         status: cut(info.status, LONGEST_WORD),
-        message: cut(info.message.unwrap_or_default(), LONGEST_MESSAGE),
+        message: info.message.unwrap_or_default(),
         start: time(info.start_time),
         end: time(info.end_time),
-    })
+    };
+    let most = match info.has_ended() {
+        true => LONGEST_MESSAGE,
+        false => LONGEST_RUNNING_MESSAGE,
+    };
+    info.message = cut(info.message, most);
+    Ok(info)
 }
 
 /// Truncates a text that is too long.
@@ -303,6 +311,16 @@ mod tests {
             prop_assert!(millis(info.start).is_none_or(|start| start == times.0 && start > 0));
             prop_assert!(millis(info.end).is_none_or(|end| Some(end) == times.1 && end > 0));
         }
+    }
+
+    #[test]
+    fn the_message_of_a_job_that_runs_is_short() {
+        let kept = |status: &str| {
+            let answer = json!({"status": status, "message": "x".repeat(50_000)});
+            read(&serde_json::to_vec(&answer).unwrap()).unwrap().message.len()
+        };
+        assert_eq!(kept("RUNNING"), LONGEST_RUNNING_MESSAGE);
+        assert_eq!(kept("FAILED"), LONGEST_MESSAGE);
     }
 
     #[tokio::test]

@@ -17,11 +17,12 @@ use tokio_util::sync::CancellationToken;
 use super::CONCURRENT_JOBS;
 use super::apply::{self, RayError, Text};
 use super::belonging::{Belonging, Submitter};
-use super::cluster::own_jobset;
+use super::cluster::{IN_PART, is_seen_in_part, own_jobset};
 use super::dashboard::{DashboardAddress, Dashboards};
 use super::head_address::Heads;
 use super::kuberay::KubeRay;
 use super::packed::{LargeTurns, Packed};
+use super::question_pace::QuestionPace;
 use super::retry_state::RetryState;
 use super::turns::{NEXT_TURN, Turn, Turns};
 use crate::k8s::apply::error_message;
@@ -42,6 +43,7 @@ pub(super) struct Reconciler {
     pub(super) at_work: Turns,
     pub(super) large: LargeTurns,
     pub(super) heads: Heads,
+    pub(super) pace: QuestionPace,
     pub(super) kuberay: Arc<KubeRay>,
     /// When the watches began.
     pub(super) since: Timestamp,
@@ -177,6 +179,14 @@ impl Reconciler {
         ray
     }
 
+    /// True if pods or Jobs of the job's cluster are left out of the cache. Only the end of the job
+    /// goes on then.
+    fn is_seen_in_part(&self, job: &RayJob) -> bool {
+        let status = job.status.as_ref();
+        let cluster = status.map_or("", |status| status.ray_cluster_name.as_str());
+        !job.is_deleting() && is_seen_in_part(&self.stores, job.ns(), cluster)
+    }
+
     /// True if pods of the job's cluster of this name have not ended.
     fn has_pods(&self, job: &RayJob, cluster: &str) -> bool {
         let jobsets = names::jobsets(cluster);
@@ -293,6 +303,9 @@ impl Reconcile for Reconciler {
         }
         let namespace = packed.namespace().unwrap_or_default();
         let recalled = recall(&Arc::new(packed.without_spec()));
+        if self.is_seen_in_part(&recalled.job) {
+            return Ok(Action::requeue(IN_PART));
+        }
         let Some(_share) = self.at_work.take(&namespace) else {
             return Ok(Action::requeue(NEXT_TURN));
         };
@@ -303,10 +316,17 @@ impl Reconcile for Reconciler {
                 return Ok(Action::requeue(NEXT_TURN));
             };
             turns.push(turn);
+            if let Err(rest) = self.pace.take(ObjectRef::from_obj(&*recalled.job)) {
+                return Ok(Action::requeue(rest));
+            }
         }
         self.retry_state.begins(&*recalled.job);
         let (mut observed, at) = self.observe(recalled).await?;
         let job = &Arc::clone(&observed.job);
+        // Some may have been left out of the cache in between.
+        if self.is_seen_in_part(job) {
+            return Ok(Action::requeue(IN_PART));
+        }
         let Some(decided) = self.decide(packed, &mut observed).await else {
             return Ok(self.retry_state.postponed(&**job));
         };
@@ -348,7 +368,9 @@ impl Reconcile for Reconciler {
 
     fn gone(&self, namespace: &str, name: &str) {
         self.retry_state.gone(namespace, name);
-        self.heads.forget(&ObjectRef::new(name).within(namespace));
+        let key = ObjectRef::new(name).within(namespace);
+        self.heads.forget(&key);
+        self.pace.forget(&key);
     }
 }
 

@@ -78,7 +78,9 @@ pub struct RayInfo {
 }
 
 impl RayInfo {
-    pub(super) fn has_ended(&self) -> bool {
+    /// True if the job has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
         has_ended(&self.status)
     }
 }
