@@ -9,7 +9,9 @@
 mod children;
 mod event_dedup;
 pub mod events;
+mod new_job;
 mod recorder;
+mod refused_templates;
 mod resources;
 
 use std::sync::Arc;
@@ -26,8 +28,9 @@ use thiserror::Error;
 use crate::k8s::watch::lean::Lean;
 use crate::k8s::watch::{PackedJobSet, Stores};
 use crate::telemetry::metrics::{Metrics, Outcome};
-pub(crate) use children::NewJob;
 pub(crate) use event_dedup::{AGAIN, EventDedup};
+pub(crate) use new_job::NewJob;
+use refused_templates::RefusedTemplates;
 
 #[cfg(test)]
 mod tests;
@@ -158,6 +161,7 @@ pub struct Applier {
     metrics: Arc<Metrics>,
     children: Turns,
     failures: EventDedup<JobSet>,
+    refused: RefusedTemplates,
     /// Foreign Services that have the name of a JobSet's Service.
     in_the_way: EventDedup<JobSet>,
 }
@@ -177,6 +181,7 @@ impl Applier {
                 metrics,
                 children,
                 failures: EventDedup::default(),
+                refused: RefusedTemplates::default(),
                 in_the_way: EventDedup::default(),
             },
             publisher,
@@ -266,6 +271,7 @@ impl Applier {
     /// The JobSet is gone.
     pub(crate) fn forget(&self, key: &ObjectRef<JobSet>) {
         self.succeeded(key);
+        self.refused.forget(key);
         self.in_the_way.forget(key);
     }
 

@@ -20,6 +20,7 @@ use counting::Counting;
 pub(crate) use rate::{Rates, limited};
 
 mod counting;
+mod create_pace;
 pub(crate) mod pages;
 mod rate;
 mod refusals;
@@ -152,6 +153,14 @@ struct Bounded<S>(S);
 #[derive(Clone, Copy, Debug, Error)]
 #[error("no answer from the API server within {ANSWER:?}")]
 struct NoAnswer;
+
+/// True if the request failed because the API server did not answer in time.
+pub(crate) fn is_unanswered(error: &kube::Error) -> bool {
+    let causes = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| {
+        error.source()
+    });
+    causes.into_iter().any(|cause| cause.is::<NoAnswer>())
+}
 
 impl<S> Service<Request<Body>> for Bounded<S>
 where

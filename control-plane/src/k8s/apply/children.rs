@@ -17,33 +17,14 @@ use serde_json::{Value, json};
 use crate::k8s::watch::lean::Lean;
 use crate::k8s::watch::lean::fetch::{self, SelectorSeen};
 
+use super::new_job::NewJob;
+use super::refused_templates::{Order, TemplateRefusals};
 use super::{Applier, ApplyError, OF_ONE, error_message, is_status, resources};
 
 /// How many failures of Jobs one event lists: there may be 500, each as long as an event may be.
 const LISTED_FAILURES: usize = 3;
 
 type Key = ObjectRef<JobSet>;
-
-/// A Job to be created, as the text that is sent. The text takes a fraction of the memory of the
-/// object, and it may wait for long.
-pub(crate) struct NewJob {
-    name: String,
-    body: serde_json::Result<Vec<u8>>,
-}
-
-impl NewJob {
-    pub(crate) fn of(job: &Job) -> Self {
-        Self {
-            name: job.metadata.name.clone().unwrap_or_default(),
-            body: serde_json::to_vec(job),
-        }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn text(&self) -> Option<&[u8]> {
-        self.body.as_deref().ok()
-    }
-}
 
 fn namespace(key: &Key) -> &str {
     key.namespace.as_deref().unwrap_or_default()
@@ -175,9 +156,23 @@ impl Applier {
         jobs: Vec<NewJob>,
     ) -> Result<(), ApplyError> {
         let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
-        let errors = self
-            .each(key, jobs, |job| self.create_job(&api, jobset, key, job))
-            .await;
+        let refusals = &self.refused.begin(key);
+        let create = |job| self.create_job(&api, jobset, key, refusals, job);
+        let send = async |(job, is_probe): (NewJob, bool)| {
+            let replicated_job = job.replicated_job.clone();
+            if !is_probe && refusals.skips(&replicated_job) {
+                return Ok(());
+            }
+            create(job).await?;
+            if is_probe {
+                refusals.accepted(&replicated_job);
+            }
+            Ok(())
+        };
+        let Order { first, then } = refusals.order(jobs);
+        let mut errors = self.each(key, first, send).await;
+        errors.extend(self.each(key, then, send).await);
+        let skipped = self.refused.end(key, refusals);
         if errors.is_empty() {
             return Ok(());
         }
@@ -186,7 +181,10 @@ impl Applier {
         errors.sort();
         let others = errors.len().saturating_sub(LISTED_FAILURES);
         errors.truncate(LISTED_FAILURES);
-        if others > 0 {
+        if skipped > 0 {
+            // How many were sent beside these depends on chance.
+            errors.push("and other jobs were not tried".to_owned());
+        } else if others > 0 {
             errors.push(format!("and {others} more"));
         }
         Err(ApplyError::CreateJobs(errors.join("\n")))
@@ -197,9 +195,14 @@ impl Applier {
         api: &Api<Lean<Job>>,
         jobset: &JobSet,
         key: &Key,
+        refusals: &TemplateRefusals,
         job: NewJob,
     ) -> Result<(), ApplyError> {
-        let NewJob { name, body } = job;
+        let NewJob {
+            name,
+            replicated_job,
+            body,
+        } = job;
         let failed = |error: &kube::Error| {
             Err(ApplyError::CreateJobs(format!(
                 "job \"{name}\" creation failed with error: {}",
@@ -222,7 +225,10 @@ impl Applier {
                 Ok(_) => failed(&error),
                 Err(error) => failed(&error),
             },
-            Err(error) => failed(&error),
+            Err(error) => {
+                refusals.failed(&name, &replicated_job, &error);
+                failed(&error)
+            }
         }
     }
 

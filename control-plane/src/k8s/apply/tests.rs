@@ -7,6 +7,7 @@ use http_body_util::BodyExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use kube::Resource;
+use lockstep_api::labels::REPLICATED_JOB_NAME;
 use serde_json::{Value, json};
 use tower::service_fn;
 
@@ -208,4 +209,97 @@ async fn a_namespace_with_thousands_of_jobs_to_create_holds_up_no_other() {
         () = limit => panic!("it waits for Jobs of another namespace"),
     }
     assert_eq!(*at_work.lock().unwrap(), OF_ONE as usize);
+}
+
+#[tokio::test]
+async fn once_a_job_is_refused_others_of_its_template_wait_for_one_that_is_accepted() {
+    let sent: Arc<Mutex<Vec<String>>> = Arc::default();
+    let refuses = Arc::new(Mutex::new(true));
+    let (seen, refusing) = (Arc::clone(&sent), Arc::clone(&refuses));
+    let service = service_fn(move |request: Request<kube::client::Body>| {
+        let (seen, refusing) = (Arc::clone(&seen), Arc::clone(&refusing));
+        async move {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let object: Value = serde_json::from_slice(&body).unwrap();
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let is_refused = name.starts_with("bad") && *refusing.lock().unwrap();
+            seen.lock().unwrap().push(name);
+            let (code, answer) = match is_refused {
+                true => (422, status(422, "invalid")),
+                false => (201, object),
+            };
+            let response = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string()));
+            Ok::<_, Infallible>(response.unwrap())
+        }
+    });
+    let client = Client::new(service, "default");
+    let (applier, _publisher) = Applier::new(client, Stores::empty(), Arc::default());
+    let jobset = jobset();
+    let key = ObjectRef::from_obj(&jobset);
+    let jobs = || {
+        let job = |part: &str, index: usize| {
+            let mut job: Job = named(&format!("{part}-{index:02}"));
+            job.metadata.namespace = Some("ns".to_owned());
+            let label = (REPLICATED_JOB_NAME.to_owned(), part.to_owned());
+            job.metadata.labels = Some([label].into());
+            NewJob::of(&job)
+        };
+        (0..40)
+            .flat_map(|index| [job("bad", index), job("good", index)])
+            .collect()
+    };
+    let create = async || {
+        sent.lock().unwrap().clear();
+        let created = applier.create_jobs(&jobset, &key, jobs()).await;
+        let sent = sent.lock().unwrap();
+        let bad = sent.iter().filter(|name| name.starts_with("bad")).count();
+        (created.map_err(|error| error.to_string()), bad, sent.len() - bad)
+    };
+    let (created, bad, good) = create().await;
+    assert!(bad <= OF_ONE as usize && good == 40, "{bad} {good}");
+    assert!(created.unwrap_err().ends_with("\nand other jobs were not tried"));
+
+    let (created, bad, good) = create().await;
+    assert_eq!((bad, good), (1, 40));
+    let text = created.unwrap_err();
+    assert!(text.starts_with("job \"bad-"), "{text}");
+    assert!(text.ends_with("invalid\nand other jobs were not tried"), "{text}");
+
+    *refuses.lock().unwrap() = false;
+    assert_eq!(create().await, (Ok(()), 40, 40));
+    assert_eq!(create().await, (Ok(()), 40, 40));
+}
+
+#[test]
+fn the_first_and_the_last_job_are_probes_in_turn() {
+    let refused = RefusedTemplates::default();
+    let key = ObjectRef::new("js").within("ns");
+    let error = |code| kube::Error::Api(serde_json::from_value(status(code, "no")).unwrap());
+    let job = |index: usize| {
+        let mut job: Job = named(&format!("w-{index}"));
+        job.metadata.labels = Some([(REPLICATED_JOB_NAME.to_owned(), "w".to_owned())].into());
+        NewJob::of(&job)
+    };
+    let mut probed = Vec::new();
+    for (refusal, code) in [
+        ("w-1", 422),
+        ("w-0", 403),
+        ("w-1", 500),
+        ("w-2", 413),
+        ("w-0", 409),
+    ] {
+        let refusals = refused.begin(&key);
+        let order = refusals.order((0..3).map(job).collect());
+        let probes = order.first.iter().filter(|(_, is_probe)| *is_probe);
+        probed.push(probes.map(|(job, _)| job.name.clone()).collect::<Vec<_>>());
+        refusals.failed(refusal, "w", &error(code));
+        refused.end(&key, &refusals);
+    }
+    // Refusals that concern one Job, or pass, leave it as it was.
+    assert_eq!(
+        probed,
+        [vec![], vec!["w-0"], vec!["w-2"], vec!["w-2"], vec!["w-0"]]
+    );
 }

@@ -7,19 +7,20 @@
 //! API allows.
 //!
 //! Promises: no more than [`LARGEST`] of one page is held, or a single object. Requests that are
-//! not for a page of a list pass through unchanged, but for [refusals that are too long](refusals).
+//! not for a page of a list pass through unchanged, but for [refusals that are too long](refusals)
+//! and [the pace of new objects](create_pace).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::request::Parts;
 use http::{Method, Request, Response, Uri};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::Client;
 use kube::api::{ListMeta, ListParams};
 use kube::client::Body;
 use tower::BoxError;
 
+use super::create_pace::{self, Blocked, CreatePace};
 use super::refusals;
 
 #[cfg(test)]
@@ -43,13 +44,21 @@ pub(crate) fn after(asked: ListParams, listed: &ListMeta) -> Option<ListParams> 
 pub(super) fn fitting(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let sizes = Sizes::default();
+    let pace = CreatePace::default();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, sizes) = (client.clone(), sizes.clone());
+        let (client, sizes, pace) = (client.clone(), sizes.clone(), pace.clone());
         async move {
-            match limit(request.method(), request.uri()) {
-                Some(limit) => page(&client, &sizes, limit, request).await,
-                None => refusals::shortened(client.send(request).await.map_err(plain)?).await,
+            if let Some(limit) = limit(request.method(), request.uri()) {
+                return page(&client, &sizes, limit, request).await;
             }
+            let answer = match create_pace::namespace_of(request.method(), request.uri()) {
+                Some(namespace) => match pace.enter(namespace).await {
+                    Ok(flight) => flight.land(client.send(request).await),
+                    Err(Blocked(_)) => return refusals::too_slow(),
+                },
+                None => client.send(request).await,
+            };
+            refusals::shortened(answer.map_err(plain)?).await
         }
     });
     Client::new(service, namespace)
@@ -72,7 +81,7 @@ async fn page(
             return Ok(answer);
         }
         let (head, body) = answer.into_parts();
-        if let Some(body) = read(body).await? {
+        if let Some(body) = refusals::read(body, LARGEST).await? {
             sizes.note(&path, objects.saturating_mul(2), most);
             return Ok(Response::from_parts(head, body));
         }
@@ -87,15 +96,6 @@ fn plain(error: kube::Error) -> BoxError {
     match error {
         kube::Error::Service(error) => error,
         error => error.into(),
-    }
-}
-
-/// Reads a body; `None` if it is too large.
-async fn read(body: Body) -> Result<Option<Body>, BoxError> {
-    match Limited::new(body, LARGEST).collect().await {
-        Ok(read) => Ok(Some(Body::from(read.to_bytes()))),
-        Err(error) if error.is::<LengthLimitError>() => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

@@ -17,19 +17,41 @@ pub(super) async fn shortened(answer: Response<Body>) -> Result<Response<Body>, 
         return Ok(answer);
     }
     let (mut head, body) = answer.into_parts();
-    match Limited::new(body, LARGEST).collect().await {
-        Ok(read) => Ok(Response::from_parts(head, Body::from(read.to_bytes()))),
-        Err(error) if error.is::<LengthLimitError>() => {
-            head.headers.remove(http::header::CONTENT_LENGTH);
-            let short = serde_json::to_vec(&short(status))?;
-            Ok(Response::from_parts(head, Body::from(short)))
-        }
+    if let Some(body) = read(body, LARGEST).await? {
+        return Ok(Response::from_parts(head, body));
+    }
+    head.headers.remove(http::header::CONTENT_LENGTH);
+    let short = serde_json::to_vec(&short(status))?;
+    Ok(Response::from_parts(head, Body::from(short)))
+}
+
+/// Reads a body; `None` if it has more bytes than `most`.
+pub(super) async fn read(body: Body, most: usize) -> Result<Option<Body>, BoxError> {
+    match Limited::new(body, most).collect().await {
+        Ok(read) => Ok(Some(Body::from(read.to_bytes()))),
+        Err(error) if error.is::<LengthLimitError>() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// As the API server writes a refusal (`metav1.Status`).
+/// The refusal of a request that is not sent, since the API server was [too
+/// slow](super::create_pace) for the last one of its namespace.
+pub(super) fn too_slow() -> Result<Response<Body>, BoxError> {
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    let why =
+        "the API server took long to refuse another new object of this namespace, so this one is tried later";
+    let body = serde_json::to_vec(&refusal(status, why))?;
+    Ok(Response::builder().status(status).body(Body::from(body))?)
+}
+
+/// The refusal in short.
 fn short(status: StatusCode) -> serde_json::Value {
+    let why = format!("the API server refused the request ({status}), and says why in more than 256 KiB");
+    refusal(status, &why)
+}
+
+/// As the API server writes a refusal (`metav1.Status`).
+fn refusal(status: StatusCode, why: &str) -> serde_json::Value {
     let reason = match status {
         StatusCode::BAD_REQUEST => "BadRequest",
         StatusCode::FORBIDDEN => "Forbidden",
@@ -45,7 +67,7 @@ fn short(status: StatusCode) -> serde_json::Value {
         "apiVersion": "v1",
         "metadata": {},
         "status": "Failure",
-        "message": format!("the API server refused the request ({status}), and says why in more than 256 KiB"),
+        "message": why,
         "reason": reason,
         "code": status.as_u16(),
     })
