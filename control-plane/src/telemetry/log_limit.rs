@@ -50,8 +50,10 @@ pub(crate) struct LineLimit(Mutex<LineBucket>);
 
 struct LineBucket {
     limit: RateLimit,
-    /// How many lines were suppressed since the last one.
+    /// How many lines were suppressed and not reported yet.
     suppressed: u64,
+    /// When that was last reported.
+    reported: Option<Instant>,
 }
 
 impl Default for LineLimit {
@@ -66,17 +68,28 @@ impl LineLimit {
         Self(Mutex::new(LineBucket {
             limit: RateLimit::new(Rate { burst, every }),
             suppressed: 0,
+            reported: None,
         }))
     }
 
     /// Takes a line if the limit allows it; returns how many lines were suppressed before it.
     pub(crate) fn next(&self) -> Option<u64> {
+        self.next_reporting(Duration::ZERO)
+    }
+
+    /// The same, but returns 0 if a number was returned less than `every` ago. A later call adds
+    /// those lines.
+    pub(crate) fn next_reporting(&self, every: Duration) -> Option<u64> {
         let mut left = self.left();
-        if left.limit.try_take() {
-            return Some(std::mem::take(&mut left.suppressed));
+        if !left.limit.try_take() {
+            left.suppressed += 1;
+            return None;
         }
-        left.suppressed += 1;
-        None
+        if left.suppressed == 0 || left.reported.is_some_and(|at| at.elapsed() < every) {
+            return Some(0);
+        }
+        left.reported = Some(Instant::now());
+        Some(std::mem::take(&mut left.suppressed))
     }
 
     /// True if the whole burst is available.
@@ -133,6 +146,25 @@ mod tests {
         tokio::time::advance(Duration::from_secs(3600)).await;
         let said: Vec<u64> = (0..1000).filter_map(|_| lines.next()).collect();
         assert_eq!((said.len(), said[0], said[1]), (LINES as usize, 1, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn suppressed_lines_are_reported_at_intervals() {
+        let lines = LineLimit::new(1, EACH);
+        let next = || lines.next_reporting(10 * EACH);
+        assert_eq!((next(), next()), (Some(0), None));
+        let mut reports = Vec::new();
+        for _ in 0..20 {
+            tokio::time::advance(EACH).await;
+            reports.extend(next());
+            assert_eq!(next(), None);
+        }
+        let told: Vec<(usize, u64)> = reports
+            .into_iter()
+            .enumerate()
+            .filter(|(_, left)| *left > 0)
+            .collect();
+        assert_eq!(told, [(0, 1), (10, 10)]);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Sets up the log, with a rate limit per namespace: whatever a tenant repeats, the lines of others
 //! stay visible.
 //!
-//! Promises: each namespace may log a burst of lines, and some each second. The first line after a
-//! gap is preceded by one that says how many were dropped. Warnings and errors, info lines, and
-//! debug lines count separately, so none of them starves the others. Each library has such a share
-//! too, since untrusted input may make it warn. Other lines without a namespace are always logged.
-//! A line belongs to the namespace that it names, or else to that of its span.
+//! Promises: each namespace may log a burst of lines, and some each second. A line says how many
+//! were dropped, at most every ten seconds. Warnings and errors, info lines, and debug lines count
+//! separately, so none of them starves the others. Each library has such a share too, since
+//! untrusted input may make it warn. Other lines without a namespace are always logged. A line
+//! belongs to the namespace that it names, or else to that of its span.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -33,6 +33,8 @@ const NAMESPACE: &str = "namespace";
 const AT_ONCE: u32 = 200;
 /// The interval between lines after the burst.
 const EACH: Duration = Duration::from_millis(200);
+/// The interval between lines that say how many were dropped.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// How many shares are remembered. While that many are in use, all others count as one.
 const REMEMBERED: usize = 16_384;
 /// The interval between searches for unused shares.
@@ -98,13 +100,13 @@ impl Class {
 struct SpanNamespace(String);
 
 impl RateLimit {
-    /// Takes a line of a namespace if its share allows it. Returns how many lines were dropped
-    /// before it, and the name of the share.
+    /// Takes a line of a namespace if its share allows it. Returns how many dropped lines are to be
+    /// reported before it, and the name of the share.
     fn next(&self, namespace: &str, class: Class) -> Option<(u64, String)> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (namespace.to_owned(), class);
         if let Some(lines) = known.lines.get(&key) {
-            return Some((lines.next()?, key.0));
+            return Some((lines.next_reporting(REPORT_EVERY)?, key.0));
         }
         let is_full = known.lines.len() >= REMEMBERED;
         if is_full && known.swept.is_none_or(|at| at.elapsed() >= SWEEP) {
@@ -112,7 +114,7 @@ impl RateLimit {
             known.swept = Some(Instant::now());
         }
         if known.lines.len() >= REMEMBERED {
-            return Some((known.others.next()?, OTHERS.to_owned()));
+            return Some((known.others.next_reporting(REPORT_EVERY)?, OTHERS.to_owned()));
         }
         let lines = LineLimit::new(AT_ONCE, EACH);
         let left_out = lines.next();

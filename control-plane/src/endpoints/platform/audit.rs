@@ -10,6 +10,9 @@ use crate::telemetry::metrics::{Metrics, Reasons};
 /// The reasons for refusals.
 const REASONS: [&str; 4] = ["no_token", "unknown_token", "denied", "no_api_server"];
 
+/// How the API server names a ServiceAccount as a user: then its namespace, a colon, and its name.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
 /// Counts and logs refused calls.
 #[derive(Default)]
 pub(super) struct RefusalLog {
@@ -17,7 +20,8 @@ pub(super) struct RefusalLog {
     crowds: Counter,
     /// Callers that the API server does not know, by address and reason.
     unknown: HourlyLimit<(String, &'static str)>,
-    /// Callers that it knows, by user and verb. Unknown callers cannot use up their lines.
+    /// Callers that it knows, by [user](user_or_namespace) and verb. Unknown callers cannot use up
+    /// their lines.
     users: HourlyLimit<(String, &'static str)>,
     /// Limits the line about addresses that call too often.
     crowd: HourlyLimit<()>,
@@ -69,17 +73,37 @@ impl RefusalLog {
             return;
         };
         self.counts.count(reason);
-        let is_new = match refusal {
-            Refusal::Denied { user, verb, .. } => self.users.is_new((user.clone(), *verb)),
-            _ => self.unknown.is_new((address.to_owned(), reason)),
+        let (hides, is_new) = match refusal {
+            Refusal::Denied { user, verb, .. } => {
+                let user = user_or_namespace(user);
+                (user, self.users.is_new((user.to_owned(), *verb)))
+            }
+            _ => (address, self.unknown.is_new((address.to_owned(), reason))),
         };
         if is_new {
             #[cfg(test)]
             self.line();
             let cause = std::error::Error::source(refusal).map(ToString::to_string);
-            tracing::warn!(address, reason, error = %refusal, cause, "a caller of the platform API was refused");
+            tracing::warn!(
+                address,
+                reason,
+                error = %refusal,
+                cause,
+                hides,
+                "a caller of the platform API was refused; for an hour, others like it are not logged"
+            );
         }
     }
+}
+
+/// The user, or the namespace of a ServiceAccount. A tenant may create any number of
+/// ServiceAccounts, so all of a namespace count as one user.
+fn user_or_namespace(user: &str) -> &str {
+    let Some(account) = user.strip_prefix(SERVICE_ACCOUNT) else {
+        return user;
+    };
+    let namespace = account.find(':').unwrap_or(account.len());
+    &user[..SERVICE_ACCOUNT.len() + namespace]
 }
 
 /// The reason in metrics; `None` for calls that were not even checked.
@@ -139,6 +163,23 @@ mod tests {
         assert_eq!(lines(), before);
         refusal_log.note("10.0.no-place", &denied("jane", "list"));
         assert_eq!(lines(), before + 1);
+    }
+
+    #[tokio::test]
+    async fn the_service_accounts_of_a_namespace_count_as_one_user() {
+        let refusal_log = RefusalLog::default();
+        for account in 0..5_000 {
+            let user = format!("system:serviceaccount:tenant:a{account}");
+            refusal_log.note("10.0.0.1", &denied(&user, "list"));
+        }
+        for user in [
+            "system:serviceaccount:neighbour:a",
+            "system:serviceaccount:",
+            "jane",
+        ] {
+            refusal_log.note("10.0.0.1", &denied(user, "list"));
+        }
+        assert_eq!(refusal_log.lines.into_inner(), 4);
     }
 
     /// The texts in the function that names reasons.
