@@ -38,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cri = protox::compile(["vendor/cri/api.proto"], ["."])?;
     tonic_prost_build::configure()
         .build_server(false)
+        .extern_path(".runtime.v1.PodSandbox", "crate::pod_sandbox::PodSandbox")
         .compile_fds(cri)?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Wire types: Lockstep's own protocols and the vendored CRI and NRI interfaces.
 //!
-//! Generated code, except for the codec that bounds messages from node daemons. Everything here
-//! stops at a `convert` module of the crate that uses it.
+//! Generated code, except for the codec that bounds messages from node daemons, and a message that
+//! drops what nobody reads. Everything here stops at a `convert` module of the crate that uses it.
 
 #![allow(
     missing_docs,
@@ -28,6 +28,8 @@ pub const AGENT_MAX_FRAME: usize = 64 * 1024;
 
 #[cfg(feature = "grpc")]
 pub mod bounded;
+#[cfg(feature = "grpc")]
+mod pod_sandbox;
 
 /// `lockstep.agent.v1`: pod agent and node daemon.
 pub mod agent {
@@ -60,6 +62,8 @@ pub mod platform {
 pub mod cri {
     pub mod v1 {
         include!(concat!(env!("OUT_DIR"), "/runtime.v1.rs"));
+
+        pub use crate::pod_sandbox::PodSandbox;
     }
 }
 

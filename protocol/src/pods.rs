@@ -28,6 +28,17 @@ pub const BATCH_JOB_NAME: &str = "batch.kubernetes.io/job-name";
 /// index.
 pub const BATCH_JOB_COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
+/// The labels and annotations of pods that node daemons read.
+pub const READ_OF_PODS: [&str; 7] = [
+    IN_PLACE,
+    SUPERVISE,
+    STOP_WITHOUT_AGENT,
+    STANDBY,
+    JOBSET_UID,
+    BATCH_JOB_NAME,
+    BATCH_JOB_COMPLETION_INDEX,
+];
+
 /// Directory of the agent's binary in a worker's container.
 pub const BIN_DIR: &str = "/.lockstep/bin";
 /// Path of the agent in a worker's container: the first of its args. It also identifies containers

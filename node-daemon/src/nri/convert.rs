@@ -10,7 +10,7 @@ use crate::pods::{self, InPlacePod, Metadata, NotAWorker};
 use crate::worker::types::Pod;
 
 /// The kubelet's annotation of each container with the `terminationGracePeriodSeconds` of its pod.
-const TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+pub const TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
 /// A pod sandbox, if its pod has workers with agents. An agent in a sandbox with a kernel of its
 /// own could not reach this daemon.

@@ -26,6 +26,7 @@ use crate::install::Installed;
 use crate::worker::driver::{Closed, Handle};
 
 mod calls;
+mod slim;
 
 pub use calls::TooOld;
 use calls::{Answer, CallError, Parts};

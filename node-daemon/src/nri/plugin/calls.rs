@@ -1,6 +1,6 @@
 //! The calls that NRI makes, and the plugin's answers.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use lockstep_proto::nri::v1alpha1 as wire;
 use prost::Message as _;
 use tracing::{info, warn};
 
-use super::Plugin;
+use super::{Plugin, slim};
 use crate::nri::convert;
 use crate::nri::inject::{self, Container, Decision, Paths};
 use crate::worker::driver::Closed;
@@ -76,17 +76,6 @@ fn check_version(runtime: &str, version: &str) -> Result<(), TooOld> {
     }
 }
 
-/// The container without what is not read. All containers of a node are gathered, and any of them
-/// may have megabytes of environment.
-fn slim(container: wire::Container) -> wire::Container {
-    wire::Container {
-        env: Vec::new(),
-        labels: HashMap::new(),
-        hooks: None,
-        ..container
-    }
-}
-
 impl Plugin {
     /// Answers one call.
     pub(super) async fn call(
@@ -112,8 +101,10 @@ impl Plugin {
             }
             "Synchronize" => {
                 let request = wire::SynchronizeRequest::decode(payload)?;
-                parts.pods.extend(request.pods);
-                parts.containers.extend(request.containers.into_iter().map(slim));
+                parts.pods.extend(request.pods.into_iter().map(slim::pod));
+                parts
+                    .containers
+                    .extend(request.containers.into_iter().map(slim::container));
                 if !request.more {
                     self.synchronize(std::mem::take(parts)).await?;
                 }
