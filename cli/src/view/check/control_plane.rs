@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use x509_parser::pem::Pem;
 
 use super::{Observed, Report};
@@ -138,12 +138,14 @@ fn lease(seen: &Observed, report: &mut Report) {
             ),
         );
     }
+    let pods = seen.control_plane_pods.as_deref().unwrap_or_default();
+    let leader = pods.iter().find(|pod| pods::holds(pod, holder));
+    let name = leader.map_or_else(|| holder.to_owned(), ResourceExt::name_any);
     report.ok(format!(
-        "{holder} leads; it renewed its Lease {} ago",
+        "{name} leads; it renewed its Lease {} ago",
         time::span(age)
     ));
-    let pods = seen.control_plane_pods.as_deref().unwrap_or_default();
-    if !pods.is_empty() && !pods.iter().any(|pod| pods::holds(pod, holder)) {
+    if !pods.is_empty() && leader.is_none() {
         report.warning(
             format!("the leader {holder} is not a pod of the Deployment"),
             "another control plane runs outside the cluster, or the leader has just left",

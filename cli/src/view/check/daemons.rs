@@ -111,7 +111,7 @@ pub(super) fn memory(seen: &Observed, report: &mut Report) {
     } else if !asked.is_empty() {
         let all = seen.nodes.as_ref().map_or(0, Vec::len);
         report.ok(format!(
-            "a worker that is out of memory is killed without its agent, say {} of {all} nodes",
+            "if a worker is out of memory, its agent survives: asked {} of {all} nodes",
             asked.len()
         ));
     }

@@ -101,7 +101,7 @@ impl Note {
         match replaced {
             Replaced::Created(pod) => {
                 let (job, index) = (&pod.place.job, pod.place.index);
-                let note = format!("Created pod {} to replace a lost pod of {job}[{index}]", pod.name);
+                let note = format!("Created pod {} for {job}[{index}], whose pod is gone", pod.name);
                 Self {
                     severity: Severity::Normal,
                     reason: events::REPLACED_POD,
@@ -112,7 +112,7 @@ impl Note {
             Replaced::Failed(pod, error) => {
                 let (job, index) = (&pod.place.job, pod.place.index);
                 let note = format!(
-                    "Cannot replace a lost pod of {job}[{index}], the Job controller may replace it later: {error}"
+                    "Cannot create a pod for {job}[{index}], whose pod is gone. The Job controller may create it later: {error}"
                 );
                 Self::warning(events::POD_NOT_REPLACED, note)
             }
