@@ -269,7 +269,7 @@ nodes-test: test-programs ## Run the tests on three real nodes, in a cluster of 
 	$(RUN_TESTS) --test node
 
 .PHONY: soak
-soak: soak-simulation soak-node soak-ray soak-gang soak-warm soak-versions soak-cgroup2 ## All of these
+soak: soak-simulation soak-node soak-ray soak-gang soak-warm soak-versions soak-neighbours soak-cgroup2 ## All of these
 
 .PHONY: soak-simulation
 soak-simulation: deps ## Simulate the restart protocol and try its properties for longer (SEEDS=1000000 CASES=50000)
@@ -304,6 +304,14 @@ soak-versions: test-programs ## Run tests with other versions of Kubernetes (VER
 	for version in $(RUNTIMES); do \
 	  export CONTAINERD=$$version LOCKSTEP_TESTBED=containerd-$${version/./-}; \
 	  for cases in $(OF_NODES); do $(RUN_TESTS) --test node -- $$cases; done; \
+	done
+
+.PHONY: soak-neighbours
+soak-neighbours: export LOCKSTEP_PROGRAMS := checked
+soak-neighbours: test-programs neighbours ## Run the tests with Kueue, Trainer and Prometheus on other versions of Kubernetes (VERSIONS="1.34 1.35 1.36")
+	for version in $(VERSIONS); do \
+	  export KUBERNETES=$$version LOCKSTEP_TESTBED=kubernetes-$${version/./-}; \
+	  $(RUN_TESTS) --test neighbours; \
 	done
 
 .PHONY: soak-cgroup2

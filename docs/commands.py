@@ -67,6 +67,7 @@ BY_HAND = {
     "soak-warm": "make unit",
     "soak-node": "make node-test",
     "soak-versions": "make api-test",
+    "soak-neighbours": "make neighbours-test",
     "soak-cgroup2": "make node-test",
 }
 # Commands that end at a kubelet, and how they say so.
