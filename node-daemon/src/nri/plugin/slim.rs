@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use lockstep_proto::nri::v1alpha1 as wire;
-use lockstep_protocol::pods::READ_OF_PODS;
+use lockstep_protocol::pods::{AGENT, READ_OF_PODS};
 
 use crate::nri::convert::TERMINATION_GRACE;
 
@@ -22,9 +22,14 @@ pub(super) fn pod(pod: wire::PodSandbox) -> wire::PodSandbox {
     }
 }
 
-/// The container without environment, labels and hooks, and with only the annotation that is read.
+/// The container, which was created before, without environment, labels and hooks, and with only
+/// the annotation that is read. Of its args it keeps the first one, and one that names the agent.
 pub(super) fn container(container: wire::Container) -> wire::Container {
+    let mut args = container.args.into_iter();
+    let first = args.next();
+    let agent = args.find(|arg| arg.contains(AGENT));
     wire::Container {
+        args: first.into_iter().chain(agent).collect(),
         env: Vec::new(),
         labels: HashMap::new(),
         annotations: only(container.annotations, &[TERMINATION_GRACE]),
@@ -64,13 +69,15 @@ mod tests {
             env: vec!["A=B".to_owned(); 1000],
             labels: many("label"),
             annotations: many(TERMINATION_GRACE),
-            args: vec!["python3".to_owned()],
+            args: ["wrapper", "-v", AGENT, "--", "python3"]
+                .map(str::to_owned)
+                .into(),
             ..wire::Container::default()
         });
         let kept = wire::Container {
             id: "c".to_owned(),
             annotations: HashMap::from([(TERMINATION_GRACE.to_owned(), "30".to_owned())]),
-            args: vec!["python3".to_owned()],
+            args: ["wrapper", AGENT].map(str::to_owned).into(),
             ..wire::Container::default()
         };
         assert_eq!(slim, kept);
