@@ -82,7 +82,7 @@ impl NamespaceBudgets {
             written: Budget::new(memory / 32, memory / 4),
             made: Budget::new(memory / 32, memory / 4),
             usual: Budget::new((memory / 16).max(MOST_JOBS * USUAL_JOB), usize::MAX),
-            pods: Budget::new((memory / 16).max(MOST_WORKERS as usize * USUAL_POD), usize::MAX),
+            pods: Budget::new((memory / 16).max(MOST_WORKERS * USUAL_POD), usize::MAX),
             gangs: Budget::new(memory / 32 / 1000, memory / 8 / 1000),
         }
     }

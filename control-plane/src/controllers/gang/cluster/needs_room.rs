@@ -34,7 +34,7 @@ impl Default for NeedsRoom {
         Self {
             room: Budget::new(memory / 64, memory / 16),
             // The pods of one JobSet with the maximum number of workers fit into any process.
-            members: Budget::new((memory / 16).max(MOST_WORKERS as usize * 1100), usize::MAX),
+            members: Budget::new((memory / 16).max(MOST_WORKERS * 1100), usize::MAX),
             shared: Vec::new(),
         }
     }
