@@ -298,6 +298,17 @@ impl Stores {
     fn of(jobsets: Arc<Cache<PackedJobSet>>) -> Self {
         Self::new(Caches {
             jobsets,
+            ..Caches::empty()
+        })
+    }
+}
+
+#[cfg(test)]
+impl Caches {
+    /// Caches without an object.
+    pub(super) fn empty() -> Self {
+        Self {
+            jobsets: Cache::new().0,
             jobs: Cache::new().0,
             pods: Cache::new().0,
             services: Cache::new().0,
@@ -307,7 +318,7 @@ impl Stores {
             budgets: NamespaceBudgets::default(),
             jobs_left_out: Arc::default(),
             pods_left_out: Arc::default(),
-        })
+        }
     }
 }
 

@@ -38,16 +38,8 @@ fn showing(pods: Vec<Value>) -> Client {
 async fn a_jobset_with_a_pod_that_is_left_out_is_seen_in_part() {
     let (pods, writer) = Cache::new();
     let mut caches = Caches {
-        jobsets: Cache::new().0,
-        jobs: Cache::new().0,
         pods,
-        services: Cache::new().0,
-        claims: Cache::new().0,
-        members: Arc::default(),
-        departed: Arc::default(),
-        budgets: NamespaceBudgets::default(),
-        jobs_left_out: Arc::default(),
-        pods_left_out: Arc::default(),
+        ..Caches::empty()
     };
     caches.budgets.pods = Budget::new(2_000, usize::MAX);
     let stores = Stores::new(caches);
