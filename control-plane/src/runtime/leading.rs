@@ -1,7 +1,7 @@
 //! What only the leader does: reconcile, coordinate restarts, and direct the node daemons.
 //!
 //! Promises: no part starts before the lease is held, and all parts end before the lease is given
-//! up. A lost lease ends the process, which then starts again from the durable state.
+//! up. A lost lease ends the process at once, which then starts again from the durable state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +37,11 @@ pub(super) struct Leader {
 /// nodes.
 const RESERVE_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long the parts may take to end after the lease was lost. Nobody leads meanwhile, and an API
+/// server that did not renew the lease may let other requests wait for half a minute. A write that
+/// is given up has the same effect as one that times out: the API server may still do it.
+const END_WITHIN: Duration = Duration::from_secs(3);
+
 impl Leader {
     /// Waits for the caches and the lease, then leads until the shutdown or the first failure.
     ///
@@ -58,10 +63,11 @@ impl Leader {
         let mut parts = Parts::new();
         let backwards = Backwards::default();
         self.start(&registry, &backwards, &mut parts, &end);
-        let mut went_back = false;
+        let (mut went_back, mut lease_lost) = (false, false);
         let mut result = tokio::select! {
             ended = parts.join_next() => ended.map_or(Ok(()), |ended| ended?),
             lost = leadership.lost() => {
+                lease_lost = true;
                 went_back = matches!(lost, LeaseError::WentBack(_));
                 Err(lost.into())
             }
@@ -76,8 +82,10 @@ impl Leader {
         };
         metrics.follows(lease);
         end.cancel();
-        while let Some(ended) = parts.join_next().await {
-            result = result.and(ended.map_err(Into::into).flatten());
+        let within = if lease_lost { END_WITHIN } else { Duration::MAX };
+        match tokio::time::timeout(within, all_ended(&mut parts)).await {
+            Ok(ended) => result = result.and(ended),
+            Err(_) => parts.shutdown().await,
         }
         // The reports of a few nodes were no reason to step down. But leading above their epoch
         // costs the next leader nothing, and these nodes obey it if they were right. After the
@@ -147,4 +155,13 @@ impl Leader {
         };
         controllers.start(role, traces, changes, parts);
     }
+}
+
+/// Waits for all parts. Returns the first error.
+async fn all_ended(parts: &mut Parts) -> anyhow::Result<()> {
+    let mut result = Ok(());
+    while let Some(ended) = parts.join_next().await {
+        result = result.and(ended.map_err(Into::into).flatten());
+    }
+    result
 }
