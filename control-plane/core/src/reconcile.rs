@@ -48,6 +48,7 @@ use crate::{
     jobset::volume_claims,
 };
 
+mod batch;
 mod create;
 mod failed_jobs;
 pub(crate) mod jobs;

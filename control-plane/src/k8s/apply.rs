@@ -9,6 +9,7 @@
 mod children;
 mod event_dedup;
 pub mod events;
+mod job_changes;
 mod new_job;
 mod recorder;
 mod refused_templates;

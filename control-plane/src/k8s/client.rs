@@ -17,6 +17,7 @@ use tower::{BoxError, Service, layer};
 
 use crate::telemetry::metrics::Metrics;
 use counting::Counting;
+pub(crate) use create_pace::Paced;
 pub(crate) use rate::{Rates, limited};
 
 mod counting;

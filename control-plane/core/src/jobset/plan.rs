@@ -6,6 +6,7 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolumeClaim, ResourceRequirements, Service, Toleration},
 };
 use lockstep_api::{JobSetStatus, TerminalState};
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The writes that bring the cluster closer to what a JobSet asks for. An empty plan means that
@@ -110,8 +111,10 @@ pub enum Change {
 
 /// The part of a Job's pod template that may have changed while its JobSet was suspended
 /// (KEP-2926, KEP-1150), merged with what the Job has.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Resume {
+    /// Name of the replicatedJob.
+    pub replicated_job: String,
     /// The resourceVersion of the Job that was merged. The write fails if the Job has changed
     /// since.
     pub resource_version: Option<String>,
@@ -135,7 +138,7 @@ pub struct Resume {
 }
 
 /// The resources of one container.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ContainerResources {
     /// Name of the container.
     pub container: String,

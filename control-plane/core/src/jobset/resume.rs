@@ -2,10 +2,10 @@
 //! admission controller such as Kueue may have changed, into the Job's own, to which other
 //! controllers may have added.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Toleration};
 use lockstep_api::{ReplicatedJob, annotations};
 
 use crate::jobset::plan::{ContainerResources, Resume};
@@ -42,6 +42,7 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
     ];
     wanted.retain(|key, _| !ours.contains(&key.as_str()));
     Resume {
+        replicated_job: replicated_job.name.clone(),
         resource_version: job.metadata.resource_version.clone(),
         clear_start_time: job
             .status
@@ -59,10 +60,12 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
         tolerations: union(
             old_pod.and_then(|pod| pod.tolerations.as_ref()),
             new_pod.and_then(|pod| pod.tolerations.as_ref()),
+            toleration_key,
         ),
         scheduling_gates: union(
             old_pod.and_then(|pod| pod.scheduling_gates.as_ref()),
             new_pod.and_then(|pod| pod.scheduling_gates.as_ref()),
+            |gate| gate.name.as_str(),
         )
         .into_iter()
         .map(|gate| gate.name)
@@ -94,12 +97,25 @@ fn merged(old: Option<&Map>, new: Option<&Map>) -> Map {
     old.into_iter().chain(new).flat_map(|map| map.clone()).collect()
 }
 
-fn union<T: Clone + PartialEq>(old: Option<&Vec<T>>, new: Option<&Vec<T>>) -> Vec<T> {
-    let mut union = Vec::new();
-    for item in old.into_iter().chain(new).flatten() {
-        if !union.contains(item) {
-            union.push(item.clone());
-        }
-    }
-    union
+/// All that is in either list, once each. There may be thousands. Items with equal keys are equal.
+fn union<'a, T: Clone, K: Ord>(
+    old: Option<&'a Vec<T>>,
+    new: Option<&'a Vec<T>>,
+    key: impl Fn(&'a T) -> K,
+) -> Vec<T> {
+    let mut seen = BTreeSet::new();
+    let all = old.into_iter().chain(new).flatten();
+    all.filter(|&item| seen.insert(key(item))).cloned().collect()
+}
+
+/// All of a toleration, in an order.
+fn toleration_key(toleration: &Toleration) -> impl Ord + use<'_> {
+    let Toleration {
+        effect,
+        key,
+        operator,
+        toleration_seconds,
+        value,
+    } = toleration;
+    (effect, key, operator, toleration_seconds, value)
 }

@@ -5,19 +5,13 @@
 //! replicatedJob that depends on another waits for all of its Jobs.
 
 use jiff::SignedDuration;
-use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{GangPhase, RestartStrategy};
 
+use super::batch::{Batch, Size};
 use super::jobs::Jobs;
 use super::{Rollout, pod_groups};
 use crate::{
-    common::extent::Extent,
-    gang,
-    jobset::active,
-    jobset::children::Children,
-    jobset::limits::{BYTES_AT_ONCE, EXTENT_AT_ONCE, JOBS_AT_ONCE},
-    jobset::observed::Observed,
-    jobset::plan::Plan,
+    gang, jobset::active, jobset::children::Children, jobset::observed::Observed, jobset::plan::Plan,
     jobset::status::Draft,
 };
 
@@ -72,56 +66,6 @@ pub(super) fn jobs(
             // The Jobs of a replicatedJob differ only in numbers.
             batch.add(*size.get_or_insert_with(|| Size::of(&job)));
             plan.create_jobs.push(job);
-        }
-    }
-}
-
-/// The Jobs in this batch so far.
-#[derive(Default)]
-struct Batch {
-    jobs: usize,
-    size: Size,
-}
-
-/// The size of one Job, or of several.
-#[derive(Clone, Copy, Default)]
-struct Size {
-    /// Bytes of JSON.
-    bytes: usize,
-    extent: Extent,
-}
-
-impl Batch {
-    /// True if there is no room for another Job of this size, or for any Job if the size is
-    /// unknown.
-    fn is_full(&self, one: Option<Size>) -> bool {
-        let all = self.size.plus(one.unwrap_or_default());
-        let is_large = all.bytes > BYTES_AT_ONCE || all.extent.exceeds(EXTENT_AT_ONCE);
-        self.jobs >= JOBS_AT_ONCE || self.jobs > 0 && is_large
-    }
-
-    fn add(&mut self, one: Size) {
-        self.jobs += 1;
-        self.size = self.size.plus(one);
-    }
-}
-
-impl Size {
-    fn of(job: &Job) -> Self {
-        let all = Self {
-            bytes: BYTES_AT_ONCE,
-            extent: EXTENT_AT_ONCE,
-        };
-        serde_json::to_vec(job).map_or(all, |text| Self {
-            bytes: text.len(),
-            extent: Extent::of_text(&text),
-        })
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self {
-            bytes: self.bytes.saturating_add(other.bytes),
-            extent: self.extent.plus(other.extent),
         }
     }
 }

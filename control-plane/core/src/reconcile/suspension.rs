@@ -1,5 +1,9 @@
 //! Suspends and resumes the Jobs of a JobSet.
+//!
+//! Promise: Jobs are resumed in batches, since each takes a copy of its template. If more are left,
+//! the JobSet is reconciled again at once, and counts as suspended until the last one.
 
+use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{
     GangPhase,
@@ -8,6 +12,7 @@ use lockstep_api::{
 };
 use lockstep_mutants::mutant;
 
+use super::batch::{Batch, Size};
 use super::{Rollout, is_deleting, pod_groups};
 use crate::{
     gang::{self, Marks},
@@ -43,7 +48,7 @@ fn suspend_jobs<'a>(jobs: impl Iterator<Item = &'a Job>, plan: &mut Plan) {
     }));
 }
 
-/// Resumes the Jobs that may run.
+/// Resumes the next Jobs that may run.
 pub(super) fn resume(
     observed: &Observed,
     children: &Children<'_>,
@@ -53,6 +58,7 @@ pub(super) fn resume(
 ) {
     let jobset = &*observed.jobset;
     let attempt = active::execution_attempt(&draft.status, &observed.features);
+    let mut batch = Batch::default();
     for stage in rollout
         .graph
         .stages
@@ -76,16 +82,23 @@ pub(super) fn resume(
             continue;
         }
         let pod_groups = pod_groups(observed, children, replicated_job);
+        let mut size = None;
         for job in own().filter(|job| !is_deleting(job) && status::is_suspended(job)) {
             if Marks::differ(jobset, replicated_job, job, pod_groups) {
                 plan.delete_jobs.push(JobRef::of(job));
                 continue;
+            }
+            if batch.is_full(size) {
+                plan.requeue_after = Some(SignedDuration::ZERO);
+                return;
             }
             let mut resume = resume::merge(job, replicated_job);
             resume.execution_attempt = attempt;
             if observed.features.mutable_resources {
                 resume.resources = resume::resources(replicated_job);
             }
+            // Jobs of a replicatedJob differ only in what others have added to them.
+            batch.add(*size.insert(Size::of(&resume)));
             plan.change_jobs.push(JobChange {
                 job: JobRef::of(job),
                 change: Change::Resume(Box::new(resume)),

@@ -121,7 +121,7 @@ impl TemplateRefusals {
 
 /// True if other Jobs of the same template are likely to fail alike: this one is invalid, forbidden
 /// or too large, or the API server takes too long or has too much to do.
-fn concerns_all(error: &kube::Error) -> bool {
+pub(super) fn concerns_all(error: &kube::Error) -> bool {
     [403, 413, 422, 429]
         .into_iter()
         .any(|code| is_status(error, code))

@@ -8,6 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use kube::Resource;
 use lockstep_api::labels::REPLICATED_JOB_NAME;
+use lockstep_core::jobset::plan::{Change, JobChange, JobRef, Resume};
 use serde_json::{Value, json};
 use tower::service_fn;
 
@@ -270,6 +271,64 @@ async fn once_a_job_is_refused_others_of_its_template_wait_for_one_that_is_accep
     *refuses.lock().unwrap() = false;
     assert_eq!(create().await, (Ok(()), 40, 40));
     assert_eq!(create().await, (Ok(()), 40, 40));
+}
+
+#[tokio::test]
+async fn once_a_job_is_not_resumed_others_of_its_template_wait_for_the_next_try() {
+    let sent: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&sent);
+    let service = service_fn(move |request: Request<kube::client::Body>| {
+        let name = request
+            .uri()
+            .path()
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        let (code, answer) = match name.starts_with("bad") {
+            true => (422, status(422, "invalid")),
+            false => (200, object("Job", &name)),
+        };
+        seen.lock().unwrap().push(name);
+        let response = Response::builder()
+            .status(code)
+            .body(Body::from(answer.to_string()));
+        async move { Ok::<_, Infallible>(response.unwrap()) }
+    });
+    let client = Client::new(service, "default");
+    let (applier, _publisher) = Applier::new(client, Stores::empty(), Arc::default());
+    let change = |name: String, change: Change| JobChange {
+        job: JobRef {
+            name,
+            uid: String::new(),
+        },
+        change,
+    };
+    let resume = |part: &str, index: usize| {
+        let resume = Resume {
+            replicated_job: part.to_owned(),
+            ..Resume::default()
+        };
+        change(format!("{part}-{index:02}"), Change::Resume(Box::new(resume)))
+    };
+    let mut changes: Vec<_> = (0..40)
+        .flat_map(|index| [resume("bad", index), resume("good", index)])
+        .collect();
+    changes.push(change("bad-40".to_owned(), Change::Suspend));
+    let plan = Plan {
+        change_jobs: changes,
+        ..Plan::default()
+    };
+    let error = applier.apply(&jobset(), plan, Vec::new()).await.unwrap_err();
+    assert!(error.to_string().contains("job bad-"), "{error}");
+    let sent = sent.lock().unwrap();
+    let of = |part: &str| sent.iter().filter(|name| name.starts_with(part)).count();
+    let (bad, good) = (of("bad"), of("good"));
+    assert!(bad <= 1 + OF_ONE as usize && good == 40, "{bad} {good}");
+    assert!(
+        sent.contains(&"bad-40".to_owned()),
+        "suspending checks no template"
+    );
 }
 
 #[test]

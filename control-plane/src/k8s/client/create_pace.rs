@@ -1,4 +1,4 @@
-//! Limits what a namespace's new objects cost the API server.
+//! Limits what a namespace's new and resumed objects cost the API server.
 //!
 //! A tenant chooses what the control plane creates for it. The API server may work on one object
 //! for minutes before it refuses it: the time to check some lists grows with the square of their
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::{Method, Response, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -148,8 +148,12 @@ impl Flight {
         };
         if refused && self.began.elapsed() >= SLOW {
             pace.window = 1;
-            pace.blocked = Some(Instant::now() + pace.wait);
-            pace.wait = pace.wait.saturating_mul(2).min(WAIT.1);
+            // Requests that were sent together are refused together. That is no repetition.
+            let is_new = pace.blocked.is_none_or(|until| until <= self.began);
+            if is_new {
+                pace.blocked = Some(Instant::now() + pace.wait);
+                pace.wait = pace.wait.saturating_mul(2).min(WAIT.1);
+            }
         } else if !refused {
             pace.window = pace.window.saturating_mul(2).min(MOST);
             pace.wait = WAIT.0;
@@ -167,12 +171,19 @@ impl Drop for Flight {
     }
 }
 
-/// The namespace of a request that creates an object. `None` for others, and for events, which the
-/// control plane words itself.
-pub(super) fn namespace_of<'a>(method: &Method, uri: &'a Uri) -> Option<&'a str> {
-    let (_, rest) = uri.path().split_once("/namespaces/")?;
+/// Marks a request to change an object as one that lets the API server check as much as for a new
+/// one. It is an extension of the request.
+#[derive(Clone)]
+pub(crate) struct Paced;
+
+/// The namespace of a request that creates an object, or is marked. `None` for others, and for
+/// events, which the control plane words itself.
+pub(super) fn namespace_of<B>(request: &Request<B>) -> Option<&str> {
+    let (_, rest) = request.uri().path().split_once("/namespaces/")?;
     let (namespace, resource) = rest.split_once('/')?;
-    (method == Method::POST && !resource.contains('/') && resource != "events").then_some(namespace)
+    let creates = request.method() == Method::POST && !resource.contains('/') && resource != "events";
+    let is_marked = request.extensions().get::<Paced>().is_some();
+    (creates || is_marked).then_some(namespace)
 }
 
 #[cfg(test)]
@@ -226,6 +237,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn requests_that_are_refused_together_block_a_namespace_once() {
+        let pace = CreatePace::default();
+        for _ in 0..2 {
+            pace.enter("ns").await.unwrap().landed(false);
+        }
+        let burst = [
+            pace.enter("ns").await.unwrap(),
+            pace.enter("ns").await.unwrap(),
+            pace.enter("ns").await.unwrap(),
+        ];
+        for flight in burst {
+            tokio::time::advance(SLOW).await;
+            flight.landed(true);
+        }
+        tokio::time::advance(WAIT.0).await;
+        assert_eq!(window(&pace, "ns"), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn one_that_waits_goes_on_when_another_ends_even_if_that_is_dropped() {
         let pace = CreatePace::default();
         let first = pace.enter("ns").await.unwrap();
@@ -237,14 +267,22 @@ mod tests {
         assert_eq!(window(&pace, "ns"), 1);
     }
 
+    fn request(method: Method, path: &str) -> Request<()> {
+        Request::builder().method(method).uri(path).body(()).unwrap()
+    }
+
     #[test]
-    fn only_creations_in_a_namespace_count() {
-        let of = |method: Method, path: &'static str| {
-            namespace_of(&method, &Uri::from_static(path)).map(str::to_owned)
-        };
-        let some = Some("ns".to_owned());
-        assert_eq!(of(Method::POST, "/apis/batch/v1/namespaces/ns/jobs?a=b"), some);
-        assert_eq!(of(Method::POST, "/api/v1/namespaces/ns/services"), some);
+    fn only_creations_in_a_namespace_and_marked_changes_count() {
+        for path in [
+            "/apis/batch/v1/namespaces/ns/jobs?a=b",
+            "/api/v1/namespaces/ns/services",
+        ] {
+            assert_eq!(namespace_of(&request(Method::POST, path)), Some("ns"));
+        }
+        let mut change = request(Method::PATCH, "/apis/batch/v1/namespaces/ns/jobs/j");
+        assert_eq!(namespace_of(&change), None);
+        change.extensions_mut().insert(Paced);
+        assert_eq!(namespace_of(&change), Some("ns"));
         for (method, path) in [
             (Method::PUT, "/apis/batch/v1/namespaces/ns/jobs/j"),
             (Method::POST, "/apis/events.k8s.io/v1/namespaces/ns/events"),
@@ -252,7 +290,11 @@ mod tests {
             (Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews"),
             (Method::POST, "/api/v1/namespaces"),
         ] {
-            assert_eq!(of(method.clone(), path), None, "{method} {path}");
+            assert_eq!(
+                namespace_of(&request(method.clone(), path)),
+                None,
+                "{method} {path}"
+            );
         }
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn fitting(client: Client) -> Client {
             if let Some(limit) = limit(request.method(), request.uri()) {
                 return page(&client, &sizes, limit, request).await;
             }
-            let answer = match create_pace::namespace_of(request.method(), request.uri()) {
+            let answer = match create_pace::namespace_of(&request) {
                 Some(namespace) => match pace.enter(namespace).await {
                     Ok(flight) => flight.land(client.send(request).await),
                     Err(Blocked(_)) => return refusals::too_slow(),

@@ -39,6 +39,45 @@ fn long_templates_make_small_batches_and_one_that_is_longer_than_a_batch_is_made
     assert_eq!(length(BYTES_AT_ONCE), 1);
 }
 
+/// A JobSet whose Jobs are all made, suspended.
+fn suspended(jobs: usize) -> Cluster {
+    let js = jobset([replicated_job("a", i32::try_from(jobs).unwrap())]);
+    let mut cluster = Cluster::new(js.suspended(true));
+    cluster.settle();
+    cluster.jobset.spec.suspend = Some(false);
+    cluster
+}
+
+#[test]
+fn many_jobs_are_resumed_in_batches_and_the_jobset_when_all_are() {
+    let mut cluster = suspended(JOBS_AT_ONCE + 1);
+    let plan = cluster.reconcile();
+    assert_eq!(
+        (plan.change_jobs.len(), plan.requeue_after),
+        (JOBS_AT_ONCE, Some(SignedDuration::ZERO))
+    );
+    assert_eq!(condition(&cluster, "Suspended"), Some(("True", "SuspendedJobs")));
+    let plan = cluster.reconcile();
+    assert_eq!((plan.change_jobs.len(), plan.requeue_after), (1, None));
+    assert_eq!(condition(&cluster, "Suspended"), Some(("False", "ResumeJobs")));
+}
+
+#[test]
+fn a_template_that_has_grown_resumes_few_jobs_at_once() {
+    let resumed = |bytes: usize| {
+        let mut cluster = suspended(4);
+        let spec = cluster.jobset.spec.replicated_jobs[0]
+            .template
+            .spec
+            .get_or_insert_default();
+        let meta = spec.template.metadata.get_or_insert_default();
+        meta.annotations = Some([("note".to_owned(), "x".repeat(bytes))].into());
+        cluster.reconcile().change_jobs.len()
+    };
+    assert_eq!(resumed(BYTES_AT_ONCE / 4), 3);
+    assert_eq!(resumed(BYTES_AT_ONCE), 1);
+}
+
 #[test]
 fn a_batch_keeps_the_order_of_the_graph() {
     let jobs = i32::try_from(JOBS_AT_ONCE).unwrap() + 1;
