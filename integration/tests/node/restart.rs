@@ -24,6 +24,9 @@ async fn one_death_restarts_all_in_place(scene: Scene) -> Result<()> {
     let group = scene.apply(&Manifest::new(4, IDLE)).await?;
     let before = group.running(4).await?;
     ensure!(before.iter().all(|worker| worker.attempt == 0), "{before:#?}");
+    for worker in &before {
+        group.logged(&worker.place.pod, "attempt 0").await?;
+    }
 
     before[2].signal(Signal::SIGKILL)?;
     let after = group.restarted_in_place(&before, 1).await?;
