@@ -105,13 +105,11 @@ impl Needs {
                 .into_iter()
                 .chain(values)
         });
-        let resources = self.requests.iter().map(|_| 0);
         let bytes = labels
             .chain(tolerations)
             .chain(terms.map(|_| 0))
             .chain(requirements)
-            .chain(resources)
-            .fold(0_usize, |sum, text| {
+            .fold(bytes_of(&self.requests), |sum, text| {
                 sum.saturating_add(text).saturating_add(ENTRY)
             });
         if bytes > LITTLE { bytes } else { 0 }
@@ -140,7 +138,7 @@ const LITTLE: usize = 1024;
 /// that are considered: each is checked for each node in each decision. A pod with more may run
 /// anywhere, as far as is known here.
 const MOST: usize = 1024;
-/// The most bytes of the resources of a bound pod, as [`ENTRY`] and their names.
+/// The most [bytes](bytes_of) of the resources of a bound pod.
 const MOST_TAKEN: usize = 4096;
 /// The resources that are considered for a pod with more than [`MOST`] amounts.
 const OF_ALL: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
@@ -297,11 +295,15 @@ pub(super) fn requests(spec: &PodSpec) -> Resources {
 /// any tenant may bind pods, and their requests are kept for as long as they exist.
 pub(super) fn taken(spec: &PodSpec) -> Resources {
     let all = requests(spec);
-    let bytes = all.iter().map(|(name, _)| name.len() + ENTRY);
-    match bytes.sum::<usize>() <= MOST_TAKEN {
+    match bytes_of(&all) <= MOST_TAKEN {
         true => all,
         false => of_every_node(&all),
     }
+}
+
+/// Approximate size of these amounts in bytes.
+pub(super) fn bytes_of(amounts: &Resources) -> usize {
+    amounts.iter().map(|(name, _)| name.len() + ENTRY).sum()
 }
 
 /// The amounts of resources that every node has.

@@ -247,6 +247,14 @@ impl Footprint {
             job: label(labels::JOB_KEY).map(|key| (key, label(labels::PRIORITY))),
         })
     }
+
+    /// Approximate size of its text and its requests in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let job = self.job.iter();
+        let job = job.map(|(key, priority)| key.len() + priority.as_ref().map_or(0, String::len));
+        self.node.len() + job.sum::<usize>() + super::needs::bytes_of(&self.requests)
+    }
 }
 
 impl Pod {

@@ -2,8 +2,9 @@
 //!
 //! Promises: the controller's own writes show at once. An older state never replaces a newer one. A
 //! pod that has ended or is gone uses nothing. A new list replaces everything at once. Pods of
-//! gangs and their needs have a memory limit in each namespace. A pod whose needs are beyond it
-//! counts as one that may run anywhere, and a pod beyond it as one that is in no gang.
+//! gangs, their needs and what bound pods take have memory limits in each namespace. A pod whose
+//! needs are beyond them counts as one that may run anywhere, a pod of a gang beyond them as one
+//! that is in no gang, and a bound pod beyond them as one that takes nothing.
 
 mod needs_room;
 
@@ -67,12 +68,15 @@ struct Pods {
 #[derive(Debug)]
 struct PodEntry {
     revision: u64,
+    namespace: String,
     /// The node that it uses.
     node: Option<String>,
     /// The UID of its JobSet, if it is in a gang.
     jobset: Option<Uid>,
     /// The room that it takes as a pod of a gang.
     room: TakenRoom,
+    /// The room that it takes as a bound pod, in bytes.
+    bound: usize,
 }
 
 /// The room that a pod of a gang takes, in bytes.
@@ -88,6 +92,7 @@ struct TakenRoom {
 #[derive(Debug, PartialEq)]
 struct TrackedPod {
     revision: u64,
+    namespace: String,
     footprint: Option<Footprint>,
     member: Option<Pod>,
 }
@@ -99,11 +104,18 @@ impl TrackedPod {
         let in_gang = annotations.is_some_and(|annotations| annotations.contains_key(annotations::GANG));
         let kept = Self {
             revision: version(&pod.metadata),
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             footprint: Footprint::of(pod),
             member: in_gang.then(|| Pod::of(pod)).flatten(),
         };
-        let of_interest = kept.footprint.is_some() || kept.member.is_some();
-        Some((pod.metadata.uid.clone()?, kept)).filter(|_| of_interest)
+        kept.is_of_interest()
+            .then(|| pod.metadata.uid.clone())
+            .flatten()
+            .map(|uid| (uid, kept))
+    }
+
+    fn is_of_interest(&self) -> bool {
+        self.footprint.is_some() || self.member.is_some()
     }
 }
 
@@ -252,7 +264,8 @@ impl Cluster {
             }
             Event::InitApply(pod) => {
                 let kept = TrackedPod::of(pod).map(|(uid, kept)| (uid, self.listed(kept)));
-                self.listed_pods.extend(kept);
+                let has_room = |(_, kept): &(Uid, TrackedPod)| kept.is_of_interest();
+                self.listed_pods.extend(kept.filter(has_room));
                 false
             }
             Event::InitDone => {
@@ -296,6 +309,7 @@ impl Cluster {
             (Some(known), Some((_, kept))) if self.is_same(uid, known, kept) => return false,
             _ => {}
         }
+        let was_known = self.pods.known.contains_key(uid);
         let before = self.remove(uid);
         let after = seen.and_then(|(uid, kept)| self.put(uid, kept));
         for node in before
@@ -304,12 +318,15 @@ impl Cluster {
         {
             self.nodes.reload(node);
         }
-        true
+        was_known || self.pods.known.contains_key(uid)
     }
 
     /// Adds a pod of a list. It takes room, as it does after the list. If it needs the same as the
     /// last pod of its JobSet, the two share these needs.
     fn listed(&mut self, mut kept: TrackedPod) -> TrackedPod {
+        let namespace = &kept.namespace;
+        let binds = |footprint: &Footprint| self.listed_room.bind(namespace, footprint).is_some();
+        kept.footprint = kept.footprint.filter(binds);
         // Needs that no other pod shares take room after the list.
         let has_room = |pod: &Pod| self.listed_room.admit(pod, true).is_some();
         kept.member = kept.member.filter(has_room);
@@ -341,19 +358,28 @@ impl Cluster {
             (None, Some(seen)) => !self.room.admits(seen),
             (known, seen) => known.is_none() && seen.is_none(),
         };
-        footprint == seen.footprint.as_ref() && is_same_member
+        let is_same_footprint = match (footprint, &seen.footprint) {
+            (None, Some(footprint)) => !self.room.binds(&seen.namespace, footprint),
+            (known, seen) => known == seen.as_ref(),
+        };
+        is_same_footprint && is_same_member
     }
 
-    /// Adds a pod, and returns its node.
+    /// Adds a pod, unless there is no room, and returns its node.
     fn put(&mut self, uid: Uid, kept: TrackedPod) -> Option<String> {
         let mut known = PodEntry {
-            room: TakenRoom::default(),
             revision: kept.revision,
-            node: kept.footprint.as_ref().map(|footprint| footprint.node.clone()),
+            namespace: kept.namespace,
+            node: None,
             jobset: None,
+            room: TakenRoom::default(),
+            bound: 0,
         };
-        let node = known.node.clone();
-        if let Some(footprint) = kept.footprint {
+        if let Some(footprint) = kept.footprint
+            && let Some(bytes) = self.room.bind(&known.namespace, &footprint)
+        {
+            known.bound = bytes;
+            known.node = Some(footprint.node.clone());
             self.nodes.take(&uid, footprint);
         }
         if let Some(member) = kept.member {
@@ -363,7 +389,10 @@ impl Cluster {
                 known.jobset = Some(jobset);
             }
         }
-        self.pods.known.insert(uid, known);
+        let node = known.node.clone();
+        if known.node.is_some() || known.jobset.is_some() {
+            self.pods.known.insert(uid, known);
+        }
         node
     }
 
@@ -379,6 +408,7 @@ impl Cluster {
             }
         }
         let node = known.node?;
+        self.room.unbind(&known.namespace, known.bound);
         self.nodes.give_back(uid, &node);
         Some(node)
     }

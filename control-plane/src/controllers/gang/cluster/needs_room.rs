@@ -1,8 +1,8 @@
-//! The memory limit for what pods of gangs need of nodes.
+//! The memory limit for what pods of gangs need of nodes, and for what bound pods take of them.
 
 use std::sync::{Arc, Weak};
 
-use lockstep_core::gang::{Needs, Pod};
+use lockstep_core::gang::{Footprint, Needs, Pod};
 use lockstep_core::jobset::limits::MOST_WORKERS;
 
 use crate::k8s::memory_limit;
@@ -17,13 +17,20 @@ const MEMBER: usize = 1000;
 /// The bytes of needs that no other pod shares, besides long lists.
 const OWN_NEEDS: usize = 1000;
 
-/// The room for gang pods, in bytes.
+/// The bytes of a bound pod besides the text of its footprint: its entries in the maps.
+const BOUND: usize = 700;
+/// The bytes of a bound pod with requests for five resources, without unusually long names.
+const USUAL_BOUND: usize = 1700;
+
+/// The room for gang pods and for bound pods, in bytes.
 #[derive(Debug)]
 pub(super) struct NeedsRoom {
     /// The room for long lists in their needs.
     pub(super) room: Budget,
     /// The room for all else.
     pub(super) members: Budget,
+    /// The room for what bound pods take of nodes.
+    pub(super) footprints: Budget,
     /// The needs of removed pods that other pods still share, with their namespace and size.
     shared: Vec<(Weak<Needs>, String, usize)>,
 }
@@ -35,6 +42,7 @@ impl Default for NeedsRoom {
             room: Budget::new(memory / 64, memory / 16),
             // The pods of one JobSet with the maximum number of workers fit into any process.
             members: Budget::new((memory / 16).max(MOST_WORKERS * 1100), usize::MAX),
+            footprints: Budget::new((memory / 16).max(MOST_WORKERS * USUAL_BOUND), usize::MAX),
             shared: Vec::new(),
         }
     }
@@ -64,6 +72,31 @@ impl NeedsRoom {
     /// True if there is room for a pod besides its long lists.
     pub(super) fn admits(&self, pod: &Pod) -> bool {
         self.members.has(&pod.namespace, bytes_of(pod, false))
+    }
+
+    /// Takes room for a bound pod, and returns how much; `None` if there is none.
+    pub(super) fn bind(&self, namespace: &str, footprint: &Footprint) -> Option<usize> {
+        let bytes = BOUND + footprint.bytes();
+        if self.footprints.takes(namespace, None, bytes) {
+            return Some(bytes);
+        }
+        tracing::warn!(
+            namespace,
+            node = footprint.node,
+            share = self.footprints.share,
+            "bound pods exceed this namespace's share of memory: what this pod takes of its node is ignored"
+        );
+        None
+    }
+
+    /// Gives back what [`NeedsRoom::bind`] took.
+    pub(super) fn unbind(&self, namespace: &str, bytes: usize) {
+        self.footprints.release(namespace, bytes);
+    }
+
+    /// True if there is room for a bound pod.
+    pub(super) fn binds(&self, namespace: &str, footprint: &Footprint) -> bool {
+        self.footprints.has(namespace, BOUND + footprint.bytes())
     }
 
     /// Takes room for the needs of a pod, and returns how much. Without room it drops the pod's

@@ -231,3 +231,35 @@ fn a_pod_without_room_is_in_no_gang_until_there_is_room() {
     }
     assert!(cluster.room.members.has("ns", 3_100), "all of it is given back");
 }
+
+#[test]
+fn a_bound_pod_without_room_takes_nothing_until_there_is_room() {
+    let mut cluster = listed(vec![node("n", 8)], vec![]);
+    cluster.room.footprints = Budget::new(2_100, 2_100);
+    cluster.room.members = Budget::new(0, 0);
+    let bound = |uid: &str, version: u32| pod(uid, version, false, Some("n"), "Running");
+    for uid in ["a", "b"] {
+        assert!(cluster.apply_pod(&Event::Apply(bound(uid, 1))));
+    }
+    assert!(!cluster.apply_pod(&Event::Apply(bound("c", 1))), "it is left out");
+    assert_eq!(taken(&cluster, "n"), Some(4_000));
+    assert_eq!(cluster.pods.known.len(), 2);
+    cluster.apply_pod(&Event::Delete(bound("a", 2)));
+    assert!(cluster.apply_pod(&Event::Apply(bound("c", 3))));
+    assert_eq!(taken(&cluster, "n"), Some(4_000));
+    for uid in ["b", "c"] {
+        cluster.apply_pod(&Event::Delete(bound(uid, 4)));
+    }
+    assert!(
+        cluster.room.footprints.has("ns", 2_100),
+        "all of it is given back"
+    );
+
+    cluster.apply_pod(&Event::Init);
+    cluster.listed_room.footprints = Budget::new(2_100, 2_100);
+    cluster.listed_room.members = Budget::new(0, 0);
+    for uid in ["a", "b", "c"] {
+        cluster.apply_pod(&Event::InitApply(bound(uid, 5)));
+    }
+    assert_eq!(cluster.listed_pods.len(), 2, "a list keeps no more");
+}
