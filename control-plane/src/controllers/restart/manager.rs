@@ -9,7 +9,7 @@ use lockstep_api::JobSet;
 use lockstep_core::jobset::in_place::{self, Agents};
 use lockstep_core::jobset::limits::{self, Size};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -119,7 +119,7 @@ impl Manager {
             recorder,
             agents,
             counts_attempts,
-            replacement_permits: replaces_pods.then(|| Arc::new(Semaphore::new(pod_replacer::AT_ONCE))),
+            replacement_permits: replaces_pods.then(pod_replacer::permits),
             board,
             backwards,
             registry: Arc::clone(&registry),

@@ -4,7 +4,7 @@
 //! that has a pod by then, or needs none, gets none. Each name is created once. If a quota or a
 //! webhook refuses a pod, it is tried again with growing pauses, until the Job controller replaces
 //! it or the group's timeout ends. At most [`AT_ONCE`] pods are created at the same time over all
-//! groups.
+//! groups, and at most [`OF_ONE`] in one namespace.
 
 mod source;
 
@@ -24,7 +24,6 @@ use lockstep_api::labels;
 use lockstep_core::restart::{PodPlace, Replacement};
 use lockstep_process::turns::Turns;
 use thiserror::Error;
-use tokio::sync::Semaphore;
 
 use crate::k8s::client::pages;
 use crate::k8s::retry::delay;
@@ -33,7 +32,9 @@ use crate::k8s::watch::own_writes::BELIEVED;
 use source::Source;
 
 /// Pods that are created at the same time, over all groups.
-pub(super) const AT_ONCE: usize = 50;
+const AT_ONCE: u32 = 50;
+/// The same, in one namespace: about one of the largest pods.
+const OF_ONE: u32 = AT_ONCE / 2;
 /// Jobs that are read at the same time, in total and in one namespace. A large Job counts until its
 /// pods are created.
 static READ: LazyLock<Turns> = LazyLock::new(|| Turns::new(8, 2));
@@ -93,17 +94,22 @@ enum State {
     },
 }
 
+/// Permits to create pods, for all groups.
+pub(super) fn permits() -> Arc<Turns> {
+    Arc::new(Turns::new(AT_ONCE, OF_ONE))
+}
+
 /// Creates the pods of one group.
 pub(super) struct PodReplacer {
     client: Client,
-    permits: Arc<Semaphore>,
+    permits: Arc<Turns>,
     attempts: BTreeMap<PodPlace, Attempt>,
     batches: FuturesUnordered<Batch>,
 }
 
 impl PodReplacer {
-    /// A replacer that shares `permits` with those of the other groups.
-    pub(super) fn new(client: Client, permits: Arc<Semaphore>) -> Self {
+    /// A replacer that shares [`permits`] with those of the other groups.
+    pub(super) fn new(client: Client, permits: Arc<Turns>) -> Self {
         Self {
             client,
             permits,
@@ -192,7 +198,7 @@ impl PodReplacer {
 /// Job takes many permits.
 async fn of_one_job(
     client: Client,
-    permits: &Semaphore,
+    permits: &Turns,
     namespace: &str,
     job: &str,
     wanted: Vec<Replacement>,
@@ -226,9 +232,7 @@ async fn of_one_job(
             if number >= of_one_look {
                 return (wanted, Ok(Outcome::Later));
             }
-            // The semaphore is never closed. If it were, one pod too many would be created at a
-            // time.
-            let _permit = permits.acquire_many(job.permits).await;
+            let _permit = permits.take(namespace, job.permits).await;
             let result = match job.pod(&wanted, present) {
                 Some(pod) => create(pods, &pod).await,
                 None => Ok(Outcome::Needless),

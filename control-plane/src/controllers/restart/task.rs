@@ -19,7 +19,8 @@ use lockstep_core::jobset::in_place::Agents;
 use lockstep_core::restart::{
     Coordinator, Durable, Generation, GroupPhase, LostPods, Observed, Policy, UnixNanos,
 };
-use tokio::sync::{Notify, Semaphore};
+use lockstep_process::turns::Turns;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::board::question::Question;
@@ -53,7 +54,7 @@ pub(super) struct Context {
     /// True if execution attempts are counted (KEP-1282).
     pub(super) counts_attempts: bool,
     /// Permits to create pods in place of lost ones. `None` if the Job controller does that.
-    pub(super) replacement_permits: Option<Arc<Semaphore>>,
+    pub(super) replacement_permits: Option<Arc<Turns>>,
     pub(super) board: Arc<Board>,
     /// Takes reports of an API server that has gone back to an older state.
     pub(super) backwards: Backwards,

@@ -12,11 +12,12 @@ use lockstep_core::restart::{Replacement, is_open, replacement_pod};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::AT_ONCE;
+use super::OF_ONE;
 
 /// Permits for the pods that are created from one read of a large Job.
-const OF_LARGE: usize = 16 * AT_ONCE;
-/// Objects of a template that cost a pod one more permit. All [`AT_ONCE`] permits stand for 64 MB.
+const OF_LARGE: usize = 32 * OF_ONE as usize;
+/// Objects of a template that cost a pod one more permit. The permits of a namespace stand
+/// for 32 MB.
 const OF_A_PERMIT: usize = 327;
 
 /// A Job, with the template of its pods.
@@ -24,7 +25,7 @@ pub(super) struct Source {
     pub(super) text: Box<RawValue>,
     /// The parsed Job, if it is small.
     read: Option<Job>,
-    /// Permits that each of its pods takes, out of [`AT_ONCE`].
+    /// Permits that each of its pods takes, out of [`OF_ONE`].
     pub(super) permits: u32,
 }
 
@@ -46,8 +47,9 @@ impl Source {
 
     fn of(text: Box<RawValue>) -> Self {
         let objects = template_of(&text).map_or(0, |template| Extent::of_text(template.as_bytes()).objects);
-        let permits = 1 + objects / OF_A_PERMIT;
-        let permits = u32::try_from(permits.min(AT_ONCE)).unwrap_or(1);
+        let permits = u32::try_from(1 + objects / OF_A_PERMIT)
+            .unwrap_or(OF_ONE)
+            .min(OF_ONE);
         Self {
             read: (permits == 1).then(|| parsed(&text)).flatten(),
             text,
@@ -59,11 +61,8 @@ impl Source {
     /// many large pods that read is outdated.
     pub(super) fn at_once(&self) -> (usize, usize) {
         match self.permits {
-            1 => (AT_ONCE, usize::MAX),
-            permits => {
-                let permits = permits as usize;
-                ((AT_ONCE / permits).max(1), OF_LARGE / permits)
-            }
+            1 => (OF_ONE as usize, usize::MAX),
+            permits => ((OF_ONE / permits) as usize, OF_LARGE / permits as usize),
         }
     }
 
@@ -131,14 +130,14 @@ mod tests {
     fn a_pod_of_a_large_job_takes_the_permits_of_many_and_the_job_is_not_kept_parsed() {
         let (usual, large) = (source(3), source(Extent::MOST.objects));
         assert_eq!((usual.permits, usual.read.is_some()), (1, true));
-        assert_eq!((large.permits, large.read.is_some()), (26, false));
+        assert_eq!((large.permits, large.read.is_some()), (25, false));
     }
 
     #[test]
     fn pods_of_a_job_that_is_hardly_large_are_made_many_at_a_time() {
-        assert_eq!(source(3).at_once(), (50, usize::MAX));
-        assert_eq!(source(330).at_once(), (25, 400));
-        assert_eq!(source(Extent::MOST.objects).at_once(), (1, 30));
+        assert_eq!(source(3).at_once(), (25, usize::MAX));
+        assert_eq!(source(330).at_once(), (12, 400));
+        assert_eq!(source(Extent::MOST.objects).at_once(), (1, 32));
     }
 
     #[test]
