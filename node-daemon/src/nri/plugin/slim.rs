@@ -4,9 +4,12 @@
 use std::collections::HashMap;
 
 use lockstep_proto::nri::v1alpha1 as wire;
-use lockstep_protocol::pods::{AGENT, READ_OF_PODS};
+use lockstep_protocol::pods::{AGENT, BIN_DIR, READ_OF_PODS, RUN_DIR, meets_agent};
 
 use crate::nri::convert::TERMINATION_GRACE;
+
+/// The most mounts of a container that are kept: more than those of one with an agent.
+const MOST_MOUNTS: usize = 16;
 
 /// The entries with these keys.
 fn only(mut map: HashMap<String, String>, keys: &[&str]) -> HashMap<String, String> {
@@ -22,20 +25,44 @@ pub(super) fn pod(pod: wire::PodSandbox) -> wire::PodSandbox {
     }
 }
 
-/// The container, which was created before, without environment, labels and hooks, and with only
-/// the annotation that is read. Of its args it keeps the first one, and one that names the agent.
+/// What is read of a container that was created before. Its args tell no more than whether it has
+/// any, whether the first one is the agent, and whether one names it.
 pub(super) fn container(container: wire::Container) -> wire::Container {
-    let mut args = container.args.into_iter();
-    let first = args.next();
-    let agent = args.find(|arg| arg.contains(AGENT));
     wire::Container {
-        args: first.into_iter().chain(agent).collect(),
-        env: Vec::new(),
-        labels: HashMap::new(),
+        args: args(&container.args),
+        mounts: mounts(container.mounts),
         annotations: only(container.annotations, &[TERMINATION_GRACE]),
-        hooks: None,
-        ..container
+        linux: container.linux.map(|linux| wire::LinuxContainer {
+            namespaces: linux.namespaces,
+            ..wire::LinuxContainer::default()
+        }),
+        id: container.id,
+        pod_sandbox_id: container.pod_sandbox_id,
+        name: container.name,
+        ..wire::Container::default()
     }
+}
+
+fn args(all: &[String]) -> Vec<String> {
+    let first = all.first();
+    let first = first.map(|first| if first == AGENT { AGENT } else { "" });
+    let agent = all.iter().any(|arg| arg.contains(AGENT)).then_some(AGENT);
+    first.into_iter().chain(agent).map(str::to_owned).collect()
+}
+
+/// The mounts at, above and below the agent's places, without options. Those exactly at its places
+/// come first: with many others, the agent is there all the same.
+fn mounts(all: Vec<wire::Mount>) -> Vec<wire::Mount> {
+    let near = all.into_iter().filter(|mount| meets_agent(&mount.destination));
+    let (own, others): (Vec<_>, Vec<_>) =
+        near.partition(|mount| [BIN_DIR, RUN_DIR].contains(&mount.destination.as_str()));
+    let kept = own.into_iter().chain(others).take(MOST_MOUNTS);
+    kept.map(|mount| wire::Mount {
+        destination: mount.destination,
+        source: mount.source,
+        ..wire::Mount::default()
+    })
+    .collect()
 }
 
 #[cfg(test)]
@@ -64,7 +91,12 @@ mod tests {
             ("u", &kept, &kept)
         );
 
-        let slim = container(wire::Container {
+        let mount = |destination: &str| wire::Mount {
+            destination: destination.to_owned(),
+            options: vec!["ro".to_owned()],
+            ..wire::Mount::default()
+        };
+        let mut slim = container(wire::Container {
             id: "c".to_owned(),
             env: vec!["A=B".to_owned(); 1000],
             labels: many("label"),
@@ -72,14 +104,41 @@ mod tests {
             args: ["wrapper", "-v", AGENT, "--", "python3"]
                 .map(str::to_owned)
                 .into(),
+            mounts: (0..1000)
+                .map(|number| mount(&format!("/data/{number}")))
+                .chain((0..1000).map(|number| mount(&format!("/.lockstep/{number}"))))
+                .chain([mount(BIN_DIR)])
+                .collect(),
+            status_message: "x".repeat(1000),
+            linux: Some(wire::LinuxContainer {
+                sysctl: many("kernel"),
+                ..wire::LinuxContainer::default()
+            }),
             ..wire::Container::default()
         });
+        let mounts = std::mem::take(&mut slim.mounts);
+        assert_eq!(mounts.len(), MOST_MOUNTS);
+        assert_eq!(mounts[0].destination, BIN_DIR);
+        let near = |mount: &wire::Mount| mount.options.is_empty() && meets_agent(&mount.destination);
+        assert!(mounts.iter().all(near));
         let kept = wire::Container {
             id: "c".to_owned(),
             annotations: HashMap::from([(TERMINATION_GRACE.to_owned(), "30".to_owned())]),
-            args: ["wrapper", AGENT].map(str::to_owned).into(),
+            args: ["", AGENT].map(str::to_owned).into(),
+            linux: Some(wire::LinuxContainer::default()),
             ..wire::Container::default()
         };
         assert_eq!(slim, kept);
+    }
+
+    #[test]
+    fn it_stays_known_whether_a_container_has_args_and_the_agent() {
+        let of = |args: &[&str]| {
+            let all: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+            super::args(&all)
+        };
+        assert_eq!(of(&[]), [""; 0]);
+        assert_eq!(of(&["python3", "train.py"]), [""]);
+        assert_eq!(of(&[AGENT, "--", "python3"])[0], AGENT);
     }
 }
