@@ -201,6 +201,8 @@ impl Applier {
     ) -> Result<(), ApplyError> {
         let key = ObjectRef::from_obj(jobset);
         self.delete_jobs(&key, &plan.delete_jobs).await?;
+        // Jobs that cannot be created keep none from being suspended.
+        let resumptions = self.patch_jobs(&key, plan.change_jobs).await?;
         if let Some(service) = plan.create_service {
             let created = self.create_service(jobset, &key, *service).await;
             self.report_failure(jobset, reasons::HEADLESS_SERVICE_CREATION_FAILED, &created);
@@ -219,11 +221,11 @@ impl Applier {
             }
             created?;
         }
-        let changed = self.change_jobs(&key, plan.change_jobs).await;
-        if matches!(changed, Err(ApplyError::PropagateResources { .. })) {
-            self.report_failure(jobset, reasons::FAILED_RESOURCE_PROPAGATION, &changed);
+        let resumed = self.resume_jobs(&key, resumptions).await;
+        if matches!(resumed, Err(ApplyError::PropagateResources { .. })) {
+            self.report_failure(jobset, reasons::FAILED_RESOURCE_PROPAGATION, &resumed);
         }
-        changed?;
+        resumed?;
         if plan.delete_jobset {
             self.delete_jobset(jobset).await?;
         }

@@ -16,7 +16,7 @@ use crate::k8s::watch::lean::Lean;
 use crate::k8s::watch::lean::fetch::{self, SelectorSeen};
 
 use super::new_job::NewJob;
-use super::refused_templates::{Order, TemplateRefusals};
+use super::refused_templates::{OfTemplate, Order, TemplateRefusals};
 use super::{Applier, ApplyError, OF_ONE, error_message, is_status};
 
 /// How many failures of Jobs one event lists: there may be 500, each as long as an event may be.
@@ -26,6 +26,11 @@ pub(super) type Key = ObjectRef<JobSet>;
 
 pub(super) fn namespace(key: &Key) -> &str {
     key.namespace.as_deref().unwrap_or_default()
+}
+
+/// The first of these failures.
+pub(super) fn first_of(errors: Vec<ApplyError>) -> Result<(), ApplyError> {
+    errors.into_iter().next().map_or(Ok(()), Err)
 }
 
 impl Applier {
@@ -46,12 +51,45 @@ impl Applier {
             .await
     }
 
+    /// Runs `write` for all Jobs concurrently, but for those whose [template is
+    /// refused](super::refused_templates). Also returns how many were left out.
+    pub(super) async fn each_unless_refused<T, F>(
+        &self,
+        key: &Key,
+        jobs: Vec<T>,
+        refusals: &TemplateRefusals,
+        write: impl Fn(T) -> F,
+    ) -> (Vec<ApplyError>, usize)
+    where
+        T: OfTemplate,
+        F: Future<Output = Result<(), ApplyError>>,
+    {
+        let write = &write;
+        let send = async |(job, is_probe): (T, bool)| {
+            let replicated_job = job.replicated_job().to_owned();
+            if refusals.skips(&replicated_job, is_probe) {
+                return Ok(());
+            }
+            let name = job.job().to_owned();
+            let written = write(job).await;
+            if is_probe {
+                match &written {
+                    Ok(()) => refusals.accepted(&replicated_job),
+                    Err(_) => refusals.still_refused(&name, &replicated_job),
+                }
+            }
+            written
+        };
+        let Order { first, then } = refusals.order(jobs);
+        let mut errors = self.each(key, first, send).await;
+        errors.extend(self.each(key, then, send).await);
+        (errors, self.refused.end(key, refusals))
+    }
+
     pub(super) async fn delete_jobs(&self, key: &Key, jobs: &[JobRef]) -> Result<(), ApplyError> {
         let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
-        let errors = self
-            .each(key, jobs.iter().collect(), |job| self.delete_job(&api, key, job))
-            .await;
-        errors.into_iter().next().map_or(Ok(()), Err)
+        let delete = |job| self.delete_job(&api, key, job);
+        first_of(self.each(key, jobs.iter().collect(), delete).await)
     }
 
     async fn delete_job(&self, api: &Api<Lean<Job>>, key: &Key, job: &JobRef) -> Result<(), ApplyError> {
@@ -124,10 +162,8 @@ impl Applier {
         claims: Vec<PersistentVolumeClaim>,
     ) -> Result<(), ApplyError> {
         let api: Api<Lean<PersistentVolumeClaim>> = Api::namespaced(self.client.clone(), namespace(key));
-        let errors = self
-            .each(key, claims, |claim| self.create_claim(&api, key, claim))
-            .await;
-        errors.into_iter().next().map_or(Ok(()), Err)
+        let create = |claim| self.create_claim(&api, key, claim);
+        first_of(self.each(key, claims, create).await)
     }
 
     async fn create_claim(
@@ -156,21 +192,7 @@ impl Applier {
         let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
         let refusals = &self.refused.begin(key);
         let create = |job| self.create_job(&api, jobset, key, refusals, job);
-        let send = async |(job, is_probe): (NewJob, bool)| {
-            let replicated_job = job.replicated_job.clone();
-            if !is_probe && refusals.skips(&replicated_job) {
-                return Ok(());
-            }
-            create(job).await?;
-            if is_probe {
-                refusals.accepted(&replicated_job);
-            }
-            Ok(())
-        };
-        let Order { first, then } = refusals.order(jobs);
-        let mut errors = self.each(key, first, send).await;
-        errors.extend(self.each(key, then, send).await);
-        let skipped = self.refused.end(key, refusals);
+        let (errors, skipped) = self.each_unless_refused(key, jobs, refusals, create).await;
         if errors.is_empty() {
             return Ok(());
         }

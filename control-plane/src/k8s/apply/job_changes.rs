@@ -1,11 +1,8 @@
 //! Suspends, resumes and scales Jobs.
 //!
 //! Promise: a resumption lets the API server check the template again, at [the
-//! pace](crate::k8s::client::Paced) of new Jobs. Once it refuses one, the others of its
-//! replicatedJob wait for the next try.
-
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+//! pace](crate::k8s::client::Paced) of new Jobs. Once it refuses one, [one of its
+//! replicatedJob](super::refused_templates) is tried at a time.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::Resource;
@@ -17,94 +14,70 @@ use serde_json::{Value, json};
 use crate::k8s::client::Paced;
 use crate::k8s::watch::lean::Lean;
 
-use super::children::{Key, namespace};
-use super::refused_templates::concerns_all;
+use super::children::{Key, first_of, namespace};
+use super::refused_templates::{OfTemplate, TemplateRefusals};
 use super::{Applier, ApplyError, is_status, resources};
 
-/// Names of the replicatedJobs of which a Job was refused in this try.
-#[derive(Default)]
-struct Refused(Mutex<HashSet<String>>);
+/// A Job to resume.
+pub(super) struct Resumption {
+    job: JobRef,
+    resume: Resume,
+}
 
-impl Refused {
-    fn has(&self, change: &Change) -> bool {
-        let Change::Resume(resume) = change else {
-            return false;
-        };
-        let refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.contains(&resume.replicated_job)
+impl OfTemplate for Resumption {
+    fn job(&self) -> &str {
+        &self.job.name
     }
 
-    fn note(&self, replicated_job: String, error: &kube::Error) {
-        if concerns_all(error) {
-            let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            refused.insert(replicated_job);
-        }
+    fn replicated_job(&self) -> &str {
+        &self.resume.replicated_job
     }
 }
 
 impl Applier {
-    pub(super) async fn change_jobs(&self, key: &Key, changes: Vec<JobChange>) -> Result<(), ApplyError> {
+    /// Suspends and scales Jobs, and returns those to resume.
+    pub(super) async fn patch_jobs(
+        &self,
+        key: &Key,
+        changes: Vec<JobChange>,
+    ) -> Result<Vec<Resumption>, ApplyError> {
         let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
-        let refused = &Refused::default();
-        let change = async |change: JobChange| {
-            if refused.has(&change.change) {
-                return Ok(());
+        let (mut resumptions, mut patches) = (Vec::new(), Vec::new());
+        for JobChange { job, change } in changes {
+            match change {
+                Change::Suspend => patches.push((suspend(&job), "suspend", job)),
+                Change::Scale(pods) => patches.push((scaled(&job, pods), "scale", job)),
+                Change::Resume(resume) => resumptions.push(Resumption { job, resume: *resume }),
             }
-            self.change_job(&api, key, change, refused).await
+        }
+        let patch = async |(patch, verb, job): (Value, &'static str, JobRef)| {
+            self.metrics.wrote("Job", verb);
+            let params = PatchParams::default();
+            let patched = api.patch(&job.name, &params, &Patch::Merge(patch)).await;
+            self.changed_job(key, &job, patched)
         };
-        let errors = self.each(key, changes, change).await;
-        errors.into_iter().next().map_or(Ok(()), Err)
+        first_of(self.each(key, patches, patch).await)?;
+        Ok(resumptions)
     }
 
-    async fn change_job(
+    pub(super) async fn resume_jobs(
         &self,
-        api: &Api<Lean<Job>>,
         key: &Key,
-        change: JobChange,
-        refused: &Refused,
+        resumptions: Vec<Resumption>,
     ) -> Result<(), ApplyError> {
-        let JobChange { job, change } = change;
-        let params = PatchParams::default();
-        let mut propagates_resources = false;
-        let patched = match change {
-            Change::Suspend => {
-                self.metrics.wrote("Job", "suspend");
-                api.patch(&job.name, &params, &Patch::Merge(suspend(&job))).await
-            }
-            Change::Scale(pods) => {
-                self.metrics.wrote("Job", "scale");
-                api.patch(&job.name, &params, &Patch::Merge(scaled(&job, pods)))
-                    .await
-            }
-            Change::Resume(mut resume) => {
-                if !resume.resources.is_empty() {
-                    let wanted = std::mem::take(&mut resume.resources);
-                    resume.resources = self.differing_resources(key, &job, wanted).await?;
-                }
-                if resume.clear_start_time {
-                    self.metrics.wrote("Job", "status");
-                    let cleared = api
-                        .patch_status(&job.name, &params, &Patch::Merge(clear_start_time(&job, &resume)))
-                        .await
-                        .map_err(|error| ApplyError::write(format!("job {}", job.name), error))?;
-                    resume.resource_version = cleared.0.metadata.resource_version;
-                }
-                self.metrics.wrote("Job", "resume");
-                let patch = resumed(&job, &resume);
-                // Containers are a list, which a merge patch could only replace as a whole.
-                let patch = if resume.resources.is_empty() {
-                    Patch::Merge(patch)
-                } else {
-                    propagates_resources = true;
-                    Patch::Strategic(patch)
-                };
-                let resumed = self.resume_job(key, &job, &patch).await;
-                if let Err(error) = &resumed {
-                    refused.note(resume.replicated_job, error);
-                }
-                resumed
-            }
-        };
+        let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
+        let refusals = &self.refused.begin(key);
+        let resume = |resumption| self.resume_job(&api, key, resumption, refusals);
+        let (errors, _) = self.each_unless_refused(key, resumptions, refusals, resume).await;
+        first_of(errors)
+    }
+
+    fn changed_job(
+        &self,
+        key: &Key,
+        job: &JobRef,
+        patched: kube::Result<Lean<Job>>,
+    ) -> Result<(), ApplyError> {
         match patched {
             Ok(patched) => {
                 tracing::info!(job = job.name, "job suspended, resumed or scaled");
@@ -112,14 +85,56 @@ impl Applier {
                 Ok(())
             }
             Err(error) if is_status(&error, 404) => Ok(()),
-            Err(error) if propagates_resources && is_status(&error, 422) => {
-                Err(ApplyError::PropagateResources { job: job.name, error })
-            }
             Err(error) => Err(ApplyError::write(format!("job {}", job.name), error)),
         }
     }
 
-    async fn resume_job(&self, key: &Key, job: &JobRef, patch: &Patch<Value>) -> kube::Result<Lean<Job>> {
+    async fn resume_job(
+        &self,
+        api: &Api<Lean<Job>>,
+        key: &Key,
+        resumption: Resumption,
+        refusals: &TemplateRefusals,
+    ) -> Result<(), ApplyError> {
+        let Resumption { job, mut resume } = resumption;
+        if !resume.resources.is_empty() {
+            let wanted = std::mem::take(&mut resume.resources);
+            resume.resources = self.differing_resources(key, &job, wanted).await?;
+        }
+        if resume.clear_start_time {
+            self.metrics.wrote("Job", "status");
+            let cleared = Patch::Merge(clear_start_time(&job, &resume));
+            let cleared = api
+                .patch_status(&job.name, &PatchParams::default(), &cleared)
+                .await;
+            let cleared = cleared.map_err(|error| ApplyError::write(format!("job {}", job.name), error))?;
+            resume.resource_version = cleared.0.metadata.resource_version;
+        }
+        self.metrics.wrote("Job", "resume");
+        let patch = resumed(&job, &resume);
+        // Containers are a list, which a merge patch could only replace as a whole.
+        let patch = match resume.resources.is_empty() {
+            true => Patch::Merge(patch),
+            false => Patch::Strategic(patch),
+        };
+        let resumed = self.send_resumption(key, &job, &patch).await;
+        if let Err(error) = &resumed {
+            refusals.failed(&job.name, &resume.replicated_job, error);
+        }
+        match resumed {
+            Err(error) if !resume.resources.is_empty() && is_status(&error, 422) => {
+                Err(ApplyError::PropagateResources { job: job.name, error })
+            }
+            resumed => self.changed_job(key, &job, resumed),
+        }
+    }
+
+    async fn send_resumption(
+        &self,
+        key: &Key,
+        job: &JobRef,
+        patch: &Patch<Value>,
+    ) -> kube::Result<Lean<Job>> {
         let mut request = Request::new(Job::url_path(&(), key.namespace.as_deref()))
             .patch(&job.name, &PatchParams::default(), patch)
             .map_err(kube::Error::BuildRequest)?;

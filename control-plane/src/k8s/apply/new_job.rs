@@ -3,6 +3,8 @@
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::labels::REPLICATED_JOB_NAME;
 
+use super::refused_templates::OfTemplate;
+
 /// A Job to be created, as the text that is sent. The text takes a fraction of the memory of the
 /// object, and it may wait for long.
 pub(crate) struct NewJob {
@@ -10,6 +12,16 @@ pub(crate) struct NewJob {
     /// The name of its replicatedJob.
     pub(super) replicated_job: String,
     pub(super) body: serde_json::Result<Vec<u8>>,
+}
+
+impl OfTemplate for NewJob {
+    fn job(&self) -> &str {
+        &self.name
+    }
+
+    fn replicated_job(&self) -> &str {
+        &self.replicated_job
+    }
 }
 
 impl NewJob {

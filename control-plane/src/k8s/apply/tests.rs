@@ -1,5 +1,6 @@
 use std::convert::Infallible;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Body;
 use axum::http::{Method, Request, Response};
@@ -12,6 +13,7 @@ use lockstep_core::jobset::plan::{Change, JobChange, JobRef, Resume};
 use serde_json::{Value, json};
 use tower::service_fn;
 
+use super::refused_templates::Order;
 use super::*;
 
 const QUOTA: &str = "services \"js\" is forbidden: exceeded quota: q, requested: services=1, used: services=1, limited: services=1";
@@ -276,7 +278,8 @@ async fn once_a_job_is_refused_others_of_its_template_wait_for_one_that_is_accep
 #[tokio::test]
 async fn once_a_job_is_not_resumed_others_of_its_template_wait_for_the_next_try() {
     let sent: Arc<Mutex<Vec<String>>> = Arc::default();
-    let seen = Arc::clone(&sent);
+    let refusing = Arc::new(AtomicBool::new(true));
+    let (seen, refuses) = (Arc::clone(&sent), Arc::clone(&refusing));
     let service = service_fn(move |request: Request<kube::client::Body>| {
         let name = request
             .uri()
@@ -285,7 +288,7 @@ async fn once_a_job_is_not_resumed_others_of_its_template_wait_for_the_next_try(
             .next()
             .unwrap_or_default()
             .to_owned();
-        let (code, answer) = match name.starts_with("bad") {
+        let (code, answer) = match name.starts_with("bad") && refuses.load(Ordering::Relaxed) {
             true => (422, status(422, "invalid")),
             false => (200, object("Job", &name)),
         };
@@ -311,24 +314,79 @@ async fn once_a_job_is_not_resumed_others_of_its_template_wait_for_the_next_try(
         };
         change(format!("{part}-{index:02}"), Change::Resume(Box::new(resume)))
     };
-    let mut changes: Vec<_> = (0..40)
-        .flat_map(|index| [resume("bad", index), resume("good", index)])
-        .collect();
-    changes.push(change("bad-40".to_owned(), Change::Suspend));
+    let plan = || {
+        let resumed = (0..40).flat_map(|index| [resume("bad", index), resume("good", index)]);
+        let suspended = change("running".to_owned(), Change::Suspend);
+        Plan {
+            change_jobs: resumed.chain([suspended]).collect(),
+            ..Plan::default()
+        }
+    };
+    for (refuses, bad) in [(true, 1..=OF_ONE as usize), (true, 1..=1), (false, 40..=40)] {
+        refusing.store(refuses, Ordering::Relaxed);
+        let resumed = applier.apply(&jobset(), plan(), Vec::new()).await;
+        let sent = std::mem::take(&mut *sent.lock().unwrap());
+        let of = |part: &str| sent.iter().filter(|name| name.starts_with(part)).count();
+        assert!(bad.contains(&of("bad")) && of("good") == 40, "{sent:?}");
+        assert_eq!(sent[0], "running", "it is suspended first");
+        match resumed {
+            Ok(()) => assert!(!refuses),
+            Err(error) => assert!(error.to_string().contains("job bad-"), "{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_created_keeps_no_other_from_being_suspended() {
+    let patched = (Method::PATCH, "/running", 200, object("Job", "running"));
+    let (client, _) = api_server(vec![
+        patched,
+        (Method::POST, "/jobs", 422, status(422, "invalid")),
+    ]);
+    let (applier, _publisher) = Applier::new(client, Stores::empty(), Arc::default());
+    let suspended = JobChange {
+        job: JobRef {
+            name: "running".to_owned(),
+            uid: String::new(),
+        },
+        change: Change::Suspend,
+    };
     let plan = Plan {
-        change_jobs: changes,
+        change_jobs: vec![suspended],
         ..Plan::default()
     };
-    let error = applier.apply(&jobset(), plan, Vec::new()).await.unwrap_err();
-    assert!(error.to_string().contains("job bad-"), "{error}");
-    let sent = sent.lock().unwrap();
-    let of = |part: &str| sent.iter().filter(|name| name.starts_with(part)).count();
-    let (bad, good) = (of("bad"), of("good"));
-    assert!(bad <= 1 + OF_ONE as usize && good == 40, "{bad} {good}");
-    assert!(
-        sent.contains(&"bad-40".to_owned()),
-        "suspending checks no template"
-    );
+    let job: Job = named("bad");
+    let applied = applier.apply(&jobset(), plan, vec![NewJob::of(&job)]).await;
+    assert!(applied.unwrap_err().to_string().contains("invalid"));
+    let metrics = applier.metrics.encode().unwrap();
+    let suspended = "lockstep_api_writes_total{kind=\"Job\",verb=\"suspend\"} 1";
+    assert!(metrics.contains(suspended), "{metrics}");
+}
+
+#[test]
+fn a_try_ends_with_some_refusals_and_the_next_begins_with_others() {
+    let refused = RefusedTemplates::default();
+    let key = ObjectRef::new("js").within("ns");
+    let invalid = kube::Error::Api(serde_json::from_value(status(422, "no")).unwrap());
+    let job = |part: usize| {
+        let mut job: Job = named(&format!("js-w{part}-0"));
+        job.metadata.labels = Some([(REPLICATED_JOB_NAME.to_owned(), format!("w{part}"))].into());
+        NewJob::of(&job)
+    };
+    let mut tried = Vec::new();
+    for _ in 0..2 {
+        let refusals = refused.begin(&key);
+        let Order { first, then } = refusals.order::<NewJob>((0..100).map(job).collect());
+        for (job, is_probe) in first.into_iter().chain(then) {
+            if !refusals.skips(&job.replicated_job, is_probe) {
+                refusals.failed(&job.name, &job.replicated_job, &invalid);
+                tried.push(job.replicated_job);
+            }
+        }
+        refused.end(&key, &refusals);
+    }
+    let expected: Vec<String> = (0..32).map(|part| format!("w{part}")).collect();
+    assert_eq!(tried, expected);
 }
 
 #[test]
@@ -350,7 +408,7 @@ fn the_first_and_the_last_job_are_probes_in_turn() {
         ("w-0", 409),
     ] {
         let refusals = refused.begin(&key);
-        let order = refusals.order((0..3).map(job).collect());
+        let order = refusals.order::<NewJob>((0..3).map(job).collect());
         let probes = order.first.iter().filter(|(_, is_probe)| *is_probe);
         probed.push(probes.map(|(job, _)| job.name.clone()).collect::<Vec<_>>());
         refusals.failed(refusal, "w", &error(code));

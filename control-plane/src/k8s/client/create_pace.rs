@@ -5,8 +5,10 @@
 //! length. Sixteen of these at once would keep it from answering anybody.
 //!
 //! Promises: a namespace begins with one create request at a time, and may have twice as many after
-//! each one that is answered soon. After a refusal that took long, or no answer, its requests are
-//! refused here for a while, and then begin with one again. Other namespaces notice nothing.
+//! each one that is accepted soon, half as many after one that is accepted late. After a refusal,
+//! or no answer, it begins with one again, grows to half as many as before, and then by one at a
+//! time. Each refusal makes it wait [`PAUSE`] times as long as that took. If that took long, its
+//! requests are refused here for a while instead. Other namespaces notice nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +16,18 @@ use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 /// The most requests at a time: more than are made.
 const MOST: usize = 64;
+/// An object that was accepted after this long was accepted late.
+const LATE: Duration = Duration::from_secs(1);
+/// How many requests at a time late answers leave: the API server may be slow for others' sake.
+const FEW: usize = 4;
+/// How long a namespace pauses after a refusal, as a multiple of the time that it took.
+const PAUSE: u32 = 4;
+/// A refusal that says nothing about the object, and took less than this, changes nothing.
+const SOON: Duration = Duration::from_millis(100);
 /// A refusal that took this long is slow.
 const SLOW: Duration = Duration::from_secs(2);
 /// How long a namespace waits after a slow refusal: at first, and at most.
@@ -28,10 +38,12 @@ const PASSING: [StatusCode; 3] = [
     StatusCode::CONFLICT,
     StatusCode::TOO_MANY_REQUESTS,
 ];
+/// What the control plane words itself: events, and what starts a gang.
+const OWN: [&str; 3] = ["events", "podgroups", "workloads"];
 /// Namespaces that are remembered before those that are idle are forgotten.
 const REMEMBERED: usize = 1024;
-/// How long a namespace without requests keeps its pace.
-const IDLE: Duration = Duration::from_secs(60);
+/// How long a namespace without requests keeps its pace, if none was refused and if some were.
+const IDLE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(1200));
 
 /// The pace of each namespace. Cheap to clone; clones share it.
 #[derive(Clone, Default)]
@@ -40,9 +52,17 @@ pub(super) struct CreatePace(Arc<Mutex<HashMap<String, Pace>>>);
 struct Pace {
     /// How many requests may be in flight.
     window: usize,
+    /// Beyond this the window grows by one at a time.
+    doubles_to: usize,
+    /// Requests that were accepted soon since the window grew.
+    accepted: usize,
+    /// When the last refusal narrowed the window.
+    narrowed: Option<Instant>,
     in_flight: usize,
     /// Until when requests are refused.
     blocked: Option<Instant>,
+    /// Until when requests wait.
+    paused: Option<Instant>,
     /// How long the next slow refusal blocks.
     wait: Duration,
     used: Instant,
@@ -53,8 +73,12 @@ impl Pace {
     fn new() -> Self {
         Self {
             window: 1,
+            doubles_to: MOST,
+            accepted: 0,
+            narrowed: None,
             in_flight: 0,
             blocked: None,
+            paused: None,
             wait: WAIT.0,
             used: Instant::now(),
             left: Arc::default(),
@@ -62,8 +86,67 @@ impl Pace {
     }
 
     fn is_idle(&self) -> bool {
-        let is_blocked = self.blocked.is_some_and(|until| until > Instant::now());
-        self.in_flight == 0 && !is_blocked && self.used.elapsed() >= IDLE
+        let idle = if self.narrowed.is_some() { IDLE.1 } else { IDLE.0 };
+        let now = Instant::now();
+        let rests = self.blocked.max(self.paused).is_some_and(|until| until > now);
+        self.in_flight == 0 && !rests && self.used.elapsed() >= idle
+    }
+
+    /// Learns from an answer to a request that began at this time.
+    fn learn(&mut self, began: Instant, outcome: Outcome) {
+        let now = Instant::now();
+        let took = now.saturating_duration_since(began);
+        match outcome {
+            Outcome::Accepted => self.accepted(took),
+            Outcome::Passing if took < SOON => {}
+            Outcome::Passing | Outcome::Refused => {
+                self.narrow(began);
+                if outcome == Outcome::Refused && took >= SLOW {
+                    self.block(began);
+                } else {
+                    let pause = took.saturating_mul(PAUSE).min(WAIT.0);
+                    let until = self.paused.max(Some(now)).unwrap_or(now) + pause;
+                    self.paused = Some(until.min(now + WAIT.1));
+                }
+            }
+        }
+    }
+
+    fn accepted(&mut self, took: Duration) {
+        if took >= LATE {
+            self.window = self.window.min(FEW.max(self.window / 2));
+            return;
+        }
+        self.accepted += 1;
+        if self.window < self.doubles_to {
+            self.window = self.window.saturating_mul(2).min(self.doubles_to);
+            self.accepted = 0;
+        } else if self.accepted >= self.window {
+            self.window = (self.window + 1).min(MOST);
+            self.accepted = 0;
+        }
+    }
+
+    /// Requests that were sent together are refused together. That is no repetition.
+    fn narrow(&mut self, began: Instant) {
+        if self.narrowed.is_none_or(|at| at <= began) {
+            self.doubles_to = (self.window / 2).max(1);
+            self.narrowed = Some(Instant::now());
+        }
+        self.window = 1;
+        self.accepted = 0;
+    }
+
+    fn block(&mut self, began: Instant) {
+        let now = Instant::now();
+        if self.blocked.is_some_and(|until| until > began) {
+            return;
+        }
+        if self.blocked.is_none_or(|until| until + WAIT.1 <= now) {
+            self.wait = WAIT.0;
+        }
+        self.blocked = Some(now + self.wait);
+        self.wait = self.wait.saturating_mul(2).min(WAIT.1);
     }
 }
 
@@ -71,11 +154,30 @@ impl Pace {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Blocked(pub(super) Duration);
 
+/// What a request may do.
+enum Entry {
+    Begin(Flight),
+    /// Wait until one leaves, which this tells.
+    Full(Arc<Notify>),
+    Pause(Instant),
+}
+
 /// A request in flight, until it is dropped.
 pub(super) struct Flight {
     namespace: String,
     pace: CreatePace,
     began: Instant,
+    is_answered: bool,
+}
+
+/// What the API server made of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Accepted,
+    /// It was refused for a reason that says nothing about the object.
+    Passing,
+    /// It was refused, or not answered.
+    Refused,
 }
 
 impl CreatePace {
@@ -91,43 +193,51 @@ impl CreatePace {
     pub(super) async fn enter(&self, namespace: &str) -> Result<Flight, Blocked> {
         loop {
             let left = match self.try_enter(namespace)? {
-                Ok(flight) => return Ok(flight),
-                Err(left) => left,
+                Entry::Begin(flight) => return Ok(flight),
+                Entry::Pause(until) => {
+                    sleep_until(until).await;
+                    continue;
+                }
+                Entry::Full(left) => left,
             };
             let left = left.notified();
             tokio::pin!(left);
             left.as_mut().enable();
             // One may have left before that.
             match self.try_enter(namespace)? {
-                Ok(flight) => return Ok(flight),
-                Err(_) => left.await,
+                Entry::Begin(flight) => return Ok(flight),
+                Entry::Pause(until) => sleep_until(until).await,
+                Entry::Full(_) => left.await,
             }
         }
     }
 
-    /// The flight, or what tells that one has left.
-    fn try_enter(&self, namespace: &str) -> Result<Result<Flight, Arc<Notify>>, Blocked> {
+    fn try_enter(&self, namespace: &str) -> Result<Entry, Blocked> {
         let mut all = self.locked();
         if all.len() >= REMEMBERED && !all.contains_key(namespace) {
             all.retain(|_, pace| !pace.is_idle());
         }
         let pace = all.entry(namespace.to_owned()).or_insert_with(Pace::new);
         if pace.is_idle() {
-            pace.window = 1;
+            *pace = Pace::new();
         }
         let now = Instant::now();
         if let Some(until) = pace.blocked.filter(|until| *until > now) {
             return Err(Blocked(until - now));
         }
+        if let Some(until) = pace.paused.filter(|until| *until > now) {
+            return Ok(Entry::Pause(until));
+        }
         if pace.in_flight >= pace.window {
-            return Ok(Err(Arc::clone(&pace.left)));
+            return Ok(Entry::Full(Arc::clone(&pace.left)));
         }
         pace.in_flight += 1;
         pace.used = now;
-        Ok(Ok(Flight {
+        Ok(Entry::Begin(Flight {
             namespace: namespace.to_owned(),
             pace: self.clone(),
             began: now,
+            is_answered: false,
         }))
     }
 }
@@ -135,28 +245,19 @@ impl CreatePace {
 impl Flight {
     /// Passes the answer on, and learns from it.
     pub(super) fn land<B, E>(self, answer: Result<Response<B>, E>) -> Result<Response<B>, E> {
-        let passes = |status: StatusCode| status.is_success() || PASSING.contains(&status);
-        let accepted = answer.as_ref().is_ok_and(|answer| passes(answer.status()));
-        self.landed(!accepted);
+        let outcome = match &answer {
+            Ok(answer) if answer.status().is_success() => Outcome::Accepted,
+            Ok(answer) if PASSING.contains(&answer.status()) => Outcome::Passing,
+            _ => Outcome::Refused,
+        };
+        self.landed(outcome);
         answer
     }
 
-    fn landed(self, refused: bool) {
-        let mut all = self.pace.locked();
-        let Some(pace) = all.get_mut(&self.namespace) else {
-            return;
-        };
-        if refused && self.began.elapsed() >= SLOW {
-            pace.window = 1;
-            // Requests that were sent together are refused together. That is no repetition.
-            let is_new = pace.blocked.is_none_or(|until| until <= self.began);
-            if is_new {
-                pace.blocked = Some(Instant::now() + pace.wait);
-                pace.wait = pace.wait.saturating_mul(2).min(WAIT.1);
-            }
-        } else if !refused {
-            pace.window = pace.window.saturating_mul(2).min(MOST);
-            pace.wait = WAIT.0;
+    fn landed(mut self, outcome: Outcome) {
+        self.is_answered = true;
+        if let Some(pace) = self.pace.locked().get_mut(&self.namespace) {
+            pace.learn(self.began, outcome);
         }
     }
 }
@@ -164,6 +265,10 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         if let Some(pace) = self.pace.locked().get_mut(&self.namespace) {
+            // Nobody waits for it any more, but the API server may still work on it.
+            if !self.is_answered && self.began.elapsed() >= LATE {
+                pace.learn(self.began, Outcome::Refused);
+            }
             pace.in_flight = pace.in_flight.saturating_sub(1);
             pace.used = Instant::now();
             pace.left.notify_waiters();
@@ -177,124 +282,14 @@ impl Drop for Flight {
 pub(crate) struct Paced;
 
 /// The namespace of a request that creates an object, or is marked. `None` for others, and for
-/// events, which the control plane words itself.
+/// objects that the control plane words itself.
 pub(super) fn namespace_of<B>(request: &Request<B>) -> Option<&str> {
     let (_, rest) = request.uri().path().split_once("/namespaces/")?;
     let (namespace, resource) = rest.split_once('/')?;
-    let creates = request.method() == Method::POST && !resource.contains('/') && resource != "events";
+    let creates = request.method() == Method::POST && !resource.contains('/') && !OWN.contains(&resource);
     let is_marked = request.extensions().get::<Paced>().is_some();
     (creates || is_marked).then_some(namespace)
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::FutureExt as _;
-
-    use super::*;
-
-    /// How many requests of this namespace may be sent now.
-    fn window(pace: &CreatePace, namespace: &str) -> usize {
-        let mut flights = Vec::new();
-        while let Some(entered) = pace.enter(namespace).now_or_never() {
-            match entered {
-                Ok(flight) => flights.push(flight),
-                Err(Blocked(_)) => return 0,
-            }
-        }
-        flights.len()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_namespace_begins_with_one_request_and_doubles_with_each_success() {
-        let pace = CreatePace::default();
-        for expected in [1, 2, 4, 8, 16, 32, 64, 64] {
-            assert_eq!(window(&pace, "ns"), expected);
-            pace.enter("ns").await.unwrap().landed(false);
-        }
-        assert_eq!(window(&pace, "other"), 1);
-        tokio::time::advance(IDLE).await;
-        assert_eq!(window(&pace, "ns"), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn slow_refusals_block_a_namespace_for_longer_each_time() {
-        let pace = CreatePace::default();
-        pace.enter("ns").await.unwrap().landed(false);
-        pace.enter("ns").await.unwrap().landed(true);
-        assert_eq!(window(&pace, "ns"), 2, "a refusal at once costs nothing");
-        for wait in [30, 60, 120, 240, 480, 600, 600] {
-            let flight = pace.enter("ns").await.unwrap();
-            tokio::time::advance(SLOW).await;
-            flight.landed(true);
-            let blocked = pace.enter("ns").await.map(drop);
-            assert_eq!(blocked, Err(Blocked(Duration::from_secs(wait))));
-            assert_eq!(window(&pace, "other"), 1);
-            tokio::time::advance(Duration::from_secs(wait)).await;
-            assert_eq!(window(&pace, "ns"), 1);
-        }
-        pace.enter("ns").await.unwrap().landed(false);
-        assert_eq!(window(&pace, "ns"), 2);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn requests_that_are_refused_together_block_a_namespace_once() {
-        let pace = CreatePace::default();
-        for _ in 0..2 {
-            pace.enter("ns").await.unwrap().landed(false);
-        }
-        let burst = [
-            pace.enter("ns").await.unwrap(),
-            pace.enter("ns").await.unwrap(),
-            pace.enter("ns").await.unwrap(),
-        ];
-        for flight in burst {
-            tokio::time::advance(SLOW).await;
-            flight.landed(true);
-        }
-        tokio::time::advance(WAIT.0).await;
-        assert_eq!(window(&pace, "ns"), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_that_waits_goes_on_when_another_ends_even_if_that_is_dropped() {
-        let pace = CreatePace::default();
-        let first = pace.enter("ns").await.unwrap();
-        let second = pace.enter("ns");
-        tokio::pin!(second);
-        assert!(second.as_mut().now_or_never().is_none());
-        drop(first);
-        assert!(second.await.is_ok());
-        assert_eq!(window(&pace, "ns"), 1);
-    }
-
-    fn request(method: Method, path: &str) -> Request<()> {
-        Request::builder().method(method).uri(path).body(()).unwrap()
-    }
-
-    #[test]
-    fn only_creations_in_a_namespace_and_marked_changes_count() {
-        for path in [
-            "/apis/batch/v1/namespaces/ns/jobs?a=b",
-            "/api/v1/namespaces/ns/services",
-        ] {
-            assert_eq!(namespace_of(&request(Method::POST, path)), Some("ns"));
-        }
-        let mut change = request(Method::PATCH, "/apis/batch/v1/namespaces/ns/jobs/j");
-        assert_eq!(namespace_of(&change), None);
-        change.extensions_mut().insert(Paced);
-        assert_eq!(namespace_of(&change), Some("ns"));
-        for (method, path) in [
-            (Method::PUT, "/apis/batch/v1/namespaces/ns/jobs/j"),
-            (Method::POST, "/apis/events.k8s.io/v1/namespaces/ns/events"),
-            (Method::POST, "/api/v1/namespaces/ns/pods/p/eviction"),
-            (Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews"),
-            (Method::POST, "/api/v1/namespaces"),
-        ] {
-            assert_eq!(
-                namespace_of(&request(method.clone(), path)),
-                None,
-                "{method} {path}"
-            );
-        }
-    }
-}
+mod tests;
