@@ -27,6 +27,8 @@ RESTARTS ?= 1000
 VERSIONS ?= 1.34 1.35 1.36
 RUNTIMES ?= 2.2 2.3
 OF_NODES ?= restart:: containers:: completion:: deadlines:: memory::
+# Minutes of the attack of `make soak-tenant`.
+MINUTES ?= 60
 
 CARGO := cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -269,7 +271,7 @@ nodes-test: test-programs ## Run the tests on three real nodes, in a cluster of 
 	$(RUN_TESTS) --test node
 
 .PHONY: soak
-soak: soak-simulation soak-node soak-ray soak-gang soak-warm soak-versions soak-neighbours soak-cgroup2 ## All of these
+soak: soak-simulation soak-node soak-tenant soak-ray soak-gang soak-warm soak-versions soak-neighbours soak-cgroup2 ## All of these
 
 .PHONY: soak-simulation
 soak-simulation: deps ## Simulate the restart protocol and try its properties for longer (SEEDS=1000000 CASES=50000)
@@ -279,6 +281,11 @@ soak-simulation: deps ## Simulate the restart protocol and try its properties fo
 .PHONY: soak-node
 soak-node: binaries ## Restart real workers while everything around them fails (ROUNDS=200), and through rollouts and new authorities (RESTARTS=1000)
 	LOCKSTEP_CHAOS_ROUNDS=$(ROUNDS) LOCKSTEP_SOAK_RESTARTS=$(RESTARTS) $(CARGO) test --locked $(TESTED) --test node -- chaos::
+
+.PHONY: soak-tenant
+soak-tenant: export LOCKSTEP_TEST_NODES := 2
+soak-tenant: binaries ## Attack two nodes with all rights of one tenant (MINUTES=60), while workers of another are killed; writes target/bench/tenant.json
+	LOCKSTEP_SOAK_TENANT=$(MINUTES) $(CARGO) test --locked $(TESTED) --test node -- tenant::
 
 .PHONY: soak-ray
 soak-ray: binaries ## Have a RayCronJob start jobs on real Ray, which takes minutes

@@ -66,6 +66,7 @@ BY_HAND = {
     "soak-gang": "make gang-test",
     "soak-warm": "make unit",
     "soak-node": "make node-test",
+    "soak-tenant": "make node-test",
     "soak-versions": "make api-test",
     "soak-neighbours": "make neighbours-test",
     "soak-cgroup2": "make node-test",

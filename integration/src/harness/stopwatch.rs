@@ -74,11 +74,20 @@ pub fn median(times: &[Duration]) -> Duration {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
+/// The 90th percentile (nearest rank): the slowest of fewer than 10.
+pub fn p90(times: &[Duration]) -> Duration {
+    percentile(times, 90)
+}
+
 /// The 99th percentile (nearest rank): the slowest of fewer than 100.
 pub fn p99(times: &[Duration]) -> Duration {
+    percentile(times, 99)
+}
+
+fn percentile(times: &[Duration], percent: usize) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
-    let rank = (sorted.len() * 99).div_ceil(100);
+    let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
 

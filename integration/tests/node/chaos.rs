@@ -61,7 +61,8 @@ fn of_many_rounds(case: Case) -> Case {
     }
 }
 
-fn setting(name: &str) -> Option<u64> {
+/// The number in an environment variable.
+pub(crate) fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}")))
 }
@@ -127,7 +128,7 @@ async fn restarts_of(scene: &Scene, manifest: Manifest) -> Result<()> {
 }
 
 /// The JobSet has time and restarts enough for all rounds.
-fn long_suffering(manifest: Manifest, max_restarts: u32) -> Manifest {
+pub(crate) fn long_suffering(manifest: Manifest, max_restarts: u32) -> Manifest {
     manifest
         .max_restarts(max_restarts)
         .annotated("alpha.jobset.sigs.k8s.io/inplace-timeout", "10m")
@@ -135,7 +136,7 @@ fn long_suffering(manifest: Manifest, max_restarts: u32) -> Manifest {
 }
 
 /// Spreads the workers evenly over the nodes.
-fn spread(manifest: Manifest) -> Manifest {
+pub(crate) fn spread(manifest: Manifest) -> Manifest {
     manifest.pod(json!({"topologySpreadConstraints": [{
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",

@@ -123,7 +123,7 @@ async fn who_mounts_a_program_over_the_agent_gets_neither_agent_nor_socket(scene
 
 /// A pod with the labels and annotations of a worker that mounts a program of its own over the
 /// agent.
-fn impostor(worker: &Pod, at: &Worker) -> Result<Value> {
+pub(crate) fn impostor(worker: &Pod, at: &Worker) -> Result<Value> {
     let labels = worker.metadata.labels.as_ref().context("no labels")?;
     let kept = [
         "jobset.sigs.k8s.io/jobset-uid",
@@ -178,7 +178,7 @@ async fn refusals(scene: &Scene) -> Result<u64> {
 
 /// Two of the product's own agents, each PID 1 of its container. One reports itself at the socket
 /// of the first worker's pod. The other claims at the second worker's socket to be the agent there.
-fn intruder(workers: &[Worker]) -> Result<Value> {
+pub(crate) fn intruder(workers: &[Worker]) -> Result<Value> {
     let image = image::node_daemon(&image::Programs::chosen()?)?.name;
     let agent = |name: &str, worker: &Worker, claim: &[&str]| {
         let socket = format!("--socket=/pods/{}/agent.sock", worker.place.uid);

@@ -38,6 +38,7 @@ mod standby;
 #[path = "../support/mod.rs"]
 mod support;
 mod templates;
+mod tenant;
 mod trees;
 mod uninstall;
 mod upgrade;
@@ -88,14 +89,26 @@ fn main() -> std::process::ExitCode {
         chaos::cases_of_three_nodes(),
         replicas::cases(),
     ];
-    support::run(vec![
+    let mut suites = vec![
         Suite {
             nodes: 1,
+            soon_lost: false,
             cases: one_node.into_iter().flatten().collect(),
         },
         Suite {
             nodes: 3,
+            soon_lost: true,
             cases: three_nodes.into_iter().flatten().collect(),
         },
-    ])
+    ];
+    let two_nodes = tenant::cases();
+    if !two_nodes.is_empty() {
+        suites.push(Suite {
+            nodes: 2,
+            // A busy API server is late to hear of nodes.
+            soon_lost: false,
+            cases: two_nodes,
+        });
+    }
+    support::run(suites)
 }

@@ -57,6 +57,11 @@ fn program_of(container: &str, program: &str) -> Option<Process> {
 /// Enables Ray in the product, and puts Ray's image on the node.
 async fn with_ray(scene: &Scene) -> Result<()> {
     scene.product.load(&image::ray().await?).await?;
+    enable(scene).await
+}
+
+/// Enables Ray in the product, and waits until its kinds are served.
+pub(crate) async fn enable(scene: &Scene) -> Result<()> {
     scene.product.reinstall(&["ray.enabled=true"]).await?;
     eventually("Ray's kinds are served", PATIENCE, async || {
         scene

@@ -84,19 +84,23 @@ impl Scene {
 pub(crate) struct Suite {
     /// How many nodes the cluster has.
     pub(crate) nodes: u8,
+    /// A node that does not report counts as lost after 12 s instead of Kubernetes' default of 50
+    /// s.
+    pub(crate) soon_lost: bool,
     pub(crate) cases: Vec<Case>,
 }
 
 /// The cluster of a suite, which the first request brings up, or the reason why it cannot come up.
 struct Shared {
     nodes: u8,
+    soon_lost: bool,
     product: OnceCell<Result<Arc<Product>, String>>,
     gate: RwLock<()>,
 }
 
 impl Shared {
     async fn product(&self) -> Result<Arc<Product>, String> {
-        let install = async || match Product::install(self.nodes).await {
+        let install = async || match Product::install(self.nodes, self.soon_lost).await {
             Ok(product) => Ok(Arc::new(product)),
             Err(error) => Err(format!("cannot set the cluster up: {error:#}")),
         };
@@ -131,6 +135,7 @@ fn run_suite(mut suite: Suite, arguments: &Arguments, runtime: &Arc<Runtime>) ->
     suite.cases.sort_by_key(|case| case.alone);
     let shared = Arc::new(Shared {
         nodes: suite.nodes,
+        soon_lost: suite.soon_lost,
         product: OnceCell::new(),
         gate: RwLock::new(()),
     });

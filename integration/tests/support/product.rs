@@ -36,7 +36,8 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    fn container(self) -> &'static str {
+    /// The name of its container.
+    pub(crate) fn container(self) -> &'static str {
         match self {
             Self::ControlPlane => "control-plane",
             Self::NodeDaemon(_) => "node-daemon",
@@ -88,13 +89,17 @@ pub(crate) struct Product {
 
 impl Product {
     /// Brings up a cluster of this many nodes unless it is up, and installs the build of cargo.
-    pub(crate) async fn install(nodes: u8) -> Result<Self> {
+    /// If nodes are `soon_lost`, one that does not report counts as lost after 12 s.
+    pub(crate) async fn install(nodes: u8, soon_lost: bool) -> Result<Self> {
         let progress = Progress::new();
         let mut instance = env::var("LOCKSTEP_TESTBED").unwrap_or_else(|_| INSTANCE.to_owned());
         let mut spec = Spec::new(&instance);
         if nodes > 1 {
             instance.push_str(&format!("-{nodes}"));
-            spec = Spec::new(&instance).nodes(nodes).soon_lost();
+            spec = Spec::new(&instance).nodes(nodes);
+        }
+        if soon_lost {
+            spec = spec.soon_lost();
         }
         let cluster = Cluster::ensure(spec.progress(progress.clone())).await?;
         let build = Build::present()?;
@@ -404,7 +409,7 @@ impl Product {
 
     /// The pod of a part and the process in it. Reads the process table, as the API server may not
     /// know yet that a process has ended.
-    async fn part(&self, part: Part) -> Result<(Pod, Process)> {
+    pub(crate) async fn part(&self, part: Part) -> Result<(Pod, Process)> {
         let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
         let mut pods = api.list(&part.pods()).await?.items;
         pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
