@@ -31,6 +31,8 @@ const AT_ONCE: usize = 8;
 const REQUESTS: usize = 20_000;
 /// When a request counts as lost.
 const ANSWER: Duration = Duration::from_secs(60);
+/// Refusals of a phase that are printed.
+const TOLD: usize = 5;
 /// The name of the ServiceAccount.
 const ACCOUNT: &str = "mallory";
 
@@ -69,6 +71,18 @@ pub(super) enum Answer {
 struct Phase {
     until: Instant,
     tally: Tally,
+    /// Refusals that were printed.
+    told: usize,
+}
+
+impl Phase {
+    fn until(until: Instant) -> Self {
+        Self {
+            until,
+            tally: Tally::default(),
+            told: 0,
+        }
+    }
 }
 
 /// The attacker, and what it may still do in this phase.
@@ -119,10 +133,7 @@ impl Attacker {
             ledger,
             gate: Semaphore::new(AT_ONCE),
             names: AtomicUsize::new(0),
-            phase: Mutex::new(Phase {
-                until: Instant::now(),
-                tally: Tally::default(),
-            }),
+            phase: Mutex::new(Phase::until(Instant::now())),
             _folder: folder,
         };
         attacker.has_its_rights_and_no_others().await?;
@@ -162,10 +173,7 @@ impl Attacker {
     /// A phase of this length begins. Returns its end.
     pub(super) fn begin(&self, length: Duration) -> Instant {
         let until = Instant::now() + length;
-        *self.phase() = Phase {
-            until,
-            tally: Tally::default(),
-        };
+        *self.phase() = Phase::until(until);
         until
     }
 
@@ -234,9 +242,17 @@ impl Attacker {
         }
     }
 
-    /// Creates an object.
+    /// Creates an object. Prints the first refusals of a phase: what is refused attacks nothing.
     pub(super) async fn create(&self, kind: Kind, manifest: Value) -> Result<Answer> {
-        self.post(kind, manifest, false).await
+        let answer = self.post(kind, manifest, false).await?;
+        if let Answer::Refused(message) = &answer {
+            let mut phase = self.phase();
+            phase.told += 1;
+            if phase.told <= TOLD {
+                println!("     a {} is refused: {message:.200}", kind.1);
+            }
+        }
+        Ok(answer)
     }
 
     /// Asks what would become of an object.
@@ -257,7 +273,7 @@ impl Attacker {
 
     /// Creates an object that must be refused, with this text in the message.
     pub(super) async fn must_fail(&self, kind: Kind, manifest: Value, said: &str) -> Result<()> {
-        match self.create(kind, manifest).await? {
+        match self.post(kind, manifest, false).await? {
             Answer::Taken => self
                 .ledger
                 .complain(format!("a {} was taken that must be refused: {said}", kind.1)),

@@ -19,7 +19,7 @@ const RESTART: Duration = Duration::from_secs(30);
 const CANARY: Duration = Duration::from_secs(180);
 /// How much memory the objects of one namespace take in the control plane at most, as
 /// docs/limitations.md says, in KiB. What the control plane takes without them is added.
-const NAMESPACE: u64 = 450 * MIB;
+const NAMESPACE: u64 = 620 * MIB;
 /// What a daemon may take: half of the chart's limit.
 const DAEMON: u64 = 128 * MIB;
 /// What a program may log in a minute, in bytes.

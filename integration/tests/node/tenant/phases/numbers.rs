@@ -11,8 +11,9 @@ use crate::tenant::attacker::{Attacker, JOBSET};
 /// The most Jobs and workers of a JobSet, as the threat model says.
 const JOBS: i64 = 20_000;
 const WORKERS: u32 = 100_000;
-/// What a refusal says.
+/// What refusals say. The second is upstream's, of a product that no 32 bits hold.
 const TOO_MANY: &str = "a JobSet may have at most";
+const PRODUCT: &str = "the product of replicas and parallelism must not exceed";
 /// JobSets with patterns, and the patterns of each.
 const PATTERNED: usize = 40;
 const PATTERNS: usize = 100;
@@ -20,15 +21,15 @@ const TOO_COSTLY: &str = "onJobFailureMessagePatterns";
 
 /// The largest JobSets, and larger ones.
 pub(super) async fn numbers(attacker: &Attacker) -> Result<()> {
-    for (jobs, workers) in [
-        (i64::from(i32::MAX), 1),
-        (JOBS + 1, 1),
-        (60, WORKERS),
-        (i64::from(i32::MAX), WORKERS),
+    for (jobs, workers, said) in [
+        (i64::from(i32::MAX), 1, TOO_MANY),
+        (JOBS + 1, 1, TOO_MANY),
+        (60, WORKERS, TOO_MANY),
+        (i64::from(i32::MAX), WORKERS, PRODUCT),
     ] {
         for manifest in both(jobs, workers) {
             let manifest = manifest.named(&attacker.unique("beyond"));
-            attacker.must_fail(JOBSET, manifest.0, TOO_MANY).await?;
+            attacker.must_fail(JOBSET, manifest.0, said).await?;
         }
     }
     for (jobs, workers) in [(1, WORKERS), (JOBS, 1), (1000, WORKERS / 1000)] {
