@@ -226,6 +226,7 @@ impl Table {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
         };
+        let ended = worker.lost.is_some() || worker.is_done();
         let Some(current) = worker.link.as_mut().filter(|current| current.id == link) else {
             return;
         };
@@ -233,7 +234,8 @@ impl Table {
             .last
             .as_ref()
             .is_some_and(|last| last.revision > state.revision);
-        if stale || worker.lost.is_some() && !matches!(state.phase, AgentPhase::Done(_)) {
+        // The end is final, whatever an agent says after it.
+        if stale || ended && !matches!(state.phase, AgentPhase::Done(_)) {
             return;
         }
         current.spoke = true;

@@ -279,6 +279,9 @@ fn done_stays_done_whichever_comes_first() {
     let done = || agent(AgentPhase::Done(exit(0)), 2, 5);
     let mut table = with_worker(agent(AgentPhase::Running, 2, 1));
     table.apply(state("c", 1, done()), UnixNanos(0));
+    // Any process of the pod may claim to be its agent.
+    let claimed = table.apply(state("c", 1, agent(AgentPhase::Running, 2, 6)), UnixNanos(0));
+    assert_eq!(claimed, Effects::default());
     table.apply(Input::LinkDown("c".into(), LinkId(1)), UnixNanos(0));
     assert!(
         table
