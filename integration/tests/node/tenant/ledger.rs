@@ -59,6 +59,8 @@ pub(super) struct Entries {
     pub(super) counted: Option<u64>,
     /// From the creation of a canary until it has completed.
     pub(super) canaries: Vec<Timed>,
+    /// The control plane's part of that.
+    pub(super) canaries_ours: Vec<Timed>,
     pub(super) samples: Vec<Sample>,
     /// What must not happen, and did.
     pub(super) complaints: Vec<String>,
@@ -141,9 +143,11 @@ impl Ledger {
         (entries.kills, entries.counted) = (kills, counted);
     }
 
-    /// A canary has completed.
-    pub(super) fn completed(&self, timed: Timed) {
-        self.entries().canaries.push(timed);
+    /// A canary has completed, after this time and this part of the control plane.
+    pub(super) fn completed(&self, timed: Timed, ours: Timed) {
+        let mut entries = self.entries();
+        entries.canaries.push(timed);
+        entries.canaries_ours.push(ours);
     }
 
     /// The monitor has looked at a program.
