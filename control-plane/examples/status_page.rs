@@ -105,6 +105,7 @@ fn cause(why: &Why) -> Cause {
         node: why.node.clone(),
         exit: Some(Exit { code: 3, signal: 0 }),
         at: Some(before(why.seconds)),
+        said: None,
     }
 }
 
@@ -227,6 +228,7 @@ impl Group {
                 heartbeat: Heartbeat::Well,
                 released_generation: None,
                 standby: standby.map(Arc::new),
+                progress: None,
             };
             observed.reports.insert(incarnation, report);
         }

@@ -6,7 +6,7 @@ use lockstep_proto::agent::v1 as wire;
 
 use crate::args::Args;
 use crate::machine::{
-    Epoch, Exit, Generation, Heartbeat, Phase, Standbys, Starts, Status, Target, TerminalCodes,
+    Epoch, Exit, Generation, Heartbeat, Phase, Progress, Standbys, Starts, Status, Target, TerminalCodes,
 };
 
 /// Longest `detail` on the wire, in bytes.
@@ -74,6 +74,7 @@ pub(crate) fn state(status: &Status) -> wire::AgentMessage {
         heartbeat: heartbeat(status.heartbeat).into(),
         starts: status.starts.map(starts),
         standbys: status.standbys.as_ref().map(standbys),
+        progress: progress(&status.progress),
     }))
 }
 
@@ -93,6 +94,14 @@ fn standbys(standbys: &Standbys) -> wire::Standbys {
         modules: standbys.modules,
         reason: standbys.reason.clone(),
     }
+}
+
+fn progress(progress: &Progress) -> Option<wire::Progress> {
+    (!progress.is_empty()).then(|| wire::Progress {
+        step: progress.step,
+        section: progress.section.clone(),
+        error: progress.error.clone(),
+    })
 }
 
 fn heartbeat(heartbeat: Heartbeat) -> wire::Heartbeat {

@@ -8,12 +8,16 @@
 //! - Time in which the agent itself did not run (a frozen container, a busy machine) does not
 //!   count.
 //! - A worker that stops its heartbeats is noticed within its timeout and one more second.
+//! - What a worker says of its work is passed on once a second at most, and in full when it ends.
 
+mod facts;
 mod source;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use lockstep_protocol::progress::Progress;
 
 use crate::machine::Heartbeat;
 use crate::sys::Interest;
@@ -26,6 +30,9 @@ pub(crate) const BY_SOCKET: &str = "socket";
 
 /// Bounds of the pause between two checks.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(400));
+
+/// Shortest time between two [news](Pulse::news) of what a worker says.
+const NEWS: Duration = Duration::from_secs(1);
 
 /// How a worker gives its heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +60,11 @@ pub(crate) struct Pulse {
     /// How long it has been awaited.
     awaited: Duration,
     looked: Duration,
+    /// All that the worker has said of its work, and what of it was passed on.
+    said: Progress,
+    told: Progress,
+    /// When more may be passed on.
+    tell_at: Duration,
 }
 
 impl Pulse {
@@ -70,6 +82,9 @@ impl Pulse {
             ready: None,
             awaited: Duration::ZERO,
             looked: Duration::ZERO,
+            said: Progress::default(),
+            told: Progress::default(),
+            tell_at: Duration::ZERO,
         }
     }
 
@@ -86,8 +101,23 @@ impl Pulse {
     /// Reads the heartbeats that have arrived. They are judged when a check is due.
     pub(crate) fn take(&mut self) {
         if let Some(source) = &mut self.source {
-            source.take();
+            source.take(&mut self.said);
         }
+    }
+
+    /// All that the worker has said in this attempt, if that is due.
+    pub(crate) fn news(&mut self, now: Duration) -> Option<Progress> {
+        (self.tell_at <= now).then(|| self.all_news(now)).flatten()
+    }
+
+    /// All that the worker has said in this attempt, if any of it is new.
+    pub(crate) fn all_news(&mut self, now: Duration) -> Option<Progress> {
+        if self.said == self.told {
+            return None;
+        }
+        self.told.clone_from(&self.said);
+        self.tell_at = now + NEWS;
+        Some(self.said.clone())
     }
 
     /// A worker is about to start. It must give a heartbeat at least every `timeout`, the first one
@@ -102,6 +132,7 @@ impl Pulse {
         self.ready = (!ready.is_zero()).then_some(ready);
         self.awaited = Duration::ZERO;
         self.looked = now;
+        (self.said, self.told) = Default::default();
         if let Some(source) = &mut self.source {
             if let Err(error) = source.make() {
                 self.source = None;
@@ -118,7 +149,7 @@ impl Pulse {
     /// one applies from the next start.
     pub(crate) fn ask(&mut self, (timeout, ready): (Duration, Duration), now: Duration) {
         if self.timeout.is_zero() && !timeout.is_zero() {
-            self.seen = self.source.as_mut().and_then(Source::stamp);
+            self.seen = self.stamp();
             self.silent = None;
             self.from_start = false;
             self.looked = now;
@@ -132,13 +163,23 @@ impl Pulse {
         (!self.timeout.is_zero()).then(|| self.looked + self.pause())
     }
 
+    /// When the next [news](Self::news) are due, on the monotonic clock.
+    pub(crate) fn news_due(&self) -> Option<Duration> {
+        (self.said != self.told).then_some(self.tell_at)
+    }
+
+    fn stamp(&mut self) -> Option<Stamp> {
+        self.take();
+        self.source.as_ref().and_then(Source::stamp)
+    }
+
     fn pause(&self) -> Duration {
         (self.timeout / 4).clamp(PAUSE.0, PAUSE.1)
     }
 
     /// Checks for a heartbeat.
     pub(crate) fn check(&mut self, now: Duration) -> Heartbeat {
-        let stamp = self.source.as_mut().and_then(Source::stamp);
+        let stamp = self.stamp();
         self.judge(stamp, now)
     }
 

@@ -47,7 +47,9 @@ use standby::Standby;
 
 pub use action::{Action, KillReport, Source};
 pub use input::{Input, Moment, Target, TerminalCodes};
-pub use status::{BootNanos, Epoch, Exit, Generation, Heartbeat, Phase, Standbys, Starts, Status, UnixNanos};
+pub use status::{
+    BootNanos, Epoch, Exit, Generation, Heartbeat, Phase, Progress, Standbys, Starts, Status, UnixNanos,
+};
 
 /// Shorter waits for a release are not logged.
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
@@ -97,6 +99,7 @@ impl Machine {
                 heartbeat: Heartbeat::Well,
                 starts: None,
                 standbys: None,
+                progress: Progress::default(),
             },
             target: Target::default(),
             ran: false,
@@ -183,6 +186,7 @@ impl Machine {
             Input::TreeEmpty => self.on_tree_empty(now, &mut todo),
             Input::Killed(report) => self.on_killed(now, report, &mut todo),
             Input::Heartbeat(heartbeat) => self.on_heartbeat(now, heartbeat, &mut todo),
+            Input::Progress(progress) => self.status.progress = progress,
             Input::StandbyReady { ahead } => self.on_standby_ready(ahead),
             Input::StandbyGone { hopeless } => self.on_standby_gone(now, hopeless),
             Input::StandbyRefused(exit) => self.on_standby_refused(now, exit, &mut todo),
@@ -347,6 +351,7 @@ impl Machine {
         self.ran = true;
         self.status.phase = Phase::Starting;
         self.status.detail.clear();
+        self.status.progress = Progress::default();
         self.say_waiting_at = None;
         self.start_from_standby_or_cold(now, todo);
     }

@@ -114,6 +114,9 @@ impl Supervisor {
             }
             self.reap()?;
             self.check_heartbeat();
+            if let Some(progress) = self.pulse.news(self.now()) {
+                self.feed(Input::Progress(progress));
+            }
             self.look_at_standbys();
             if let Some(leave) = self.exit {
                 if leave.flush {
@@ -125,6 +128,7 @@ impl Supervisor {
                 self.machine.deadline(),
                 self.link.deadline(),
                 self.pulse.deadline(),
+                self.pulse.news_due(),
                 self.standbys.deadline(),
             ]
             .into_iter()
@@ -212,6 +216,7 @@ impl Supervisor {
             match sys::reap().map_err(failed("reap children"))? {
                 Reaped::Child(pid, exit) if self.worker == Some(pid) => {
                     self.worker = None;
+                    self.tell_all_progress();
                     match self.standbys.reaped(pid, exit) {
                         Some(Ended::Refused) => {
                             self.feed(Input::StandbyRefused(exit));
@@ -245,6 +250,14 @@ impl Supervisor {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// Passes on the last that a worker has said before it ended.
+    fn tell_all_progress(&mut self) {
+        self.pulse.take();
+        if let Some(progress) = self.pulse.all_news(self.now()) {
+            self.feed(Input::Progress(progress));
         }
     }
 

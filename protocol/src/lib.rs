@@ -7,6 +7,7 @@
 use std::fmt;
 
 pub mod pods;
+pub mod progress;
 pub mod standby;
 
 /// The restart attempt that all workers of a group should run: 0 at first, and a higher one with

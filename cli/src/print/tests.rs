@@ -23,6 +23,8 @@ fn worker(index: u32, state: &str, generation: u64) -> Worker {
         node: Some("node-1".into()),
         starts: None,
         standbys: None,
+        step: None,
+        section: None,
     }
 }
 

@@ -130,6 +130,9 @@ pub(crate) struct Worker {
     pub(crate) starts: Option<Starts>,
     /// The processes that wait for its next attempt.
     pub(crate) standbys: Option<Standbys>,
+    /// The last step of its attempt that it has named, and what it says that it is doing.
+    pub(crate) step: Option<u64>,
+    pub(crate) section: Option<String>,
 }
 
 /// How the processes of an attempt were started.

@@ -326,6 +326,14 @@ pub struct RestartCause {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
 
+    /// The last step that the worker had named in a heartbeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<i64>,
+
+    /// Why the worker failed, as it has said itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+
     /// The cause in a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

@@ -51,6 +51,7 @@ pub use coordinator::{Coordinator, Effect, Fate, GroupPhase, Preview, Unmoved, W
 pub use durable::{Durable, DurablePhase, Impossible};
 pub use gather::{Gathered, Placed, gather};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
+pub use lockstep_protocol::progress::Progress;
 pub use lost_pods::{LostPods, Occupancy, PodPlace, Replacement, Vacant, is_open, places, replacement_pod};
 pub use observed::{Observed, PodFact, Scope, Worker};
 pub use output::{Announcement, Condemned, Desired, Output, Timeline, WorkerRestart};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lockstep_core::restart::{
-    Desired, Epoch, Exit, Generation, Heartbeat, Identity, Incarnation, Phase, Report, StandbyReport,
-    Standbys, Starts, UnixNanos, WorkerRestart,
+    Desired, Epoch, Exit, Generation, Heartbeat, Identity, Incarnation, Phase, Progress, Report,
+    StandbyReport, Standbys, Starts, UnixNanos, WorkerRestart,
 };
 use lockstep_proto::node::v1 as pb;
 use lockstep_protocol::beginning;
@@ -88,6 +88,7 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Repo
         pb::Heartbeat::Overdue => Heartbeat::Overdue,
     };
     let standby = standby_from(state.starts, state.standbys.take());
+    let progress = state.progress.take().and_then(progress_from);
     let report = Report {
         identity: Identity {
             job: state.job.into(),
@@ -103,6 +104,7 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Repo
         heartbeat,
         released_generation: state.released_generation.map(Generation),
         standby,
+        progress,
     };
     Ok(Reported {
         group: state.group_uid,
@@ -134,6 +136,13 @@ fn standby_from(starts: Option<pb::Starts>, standbys: Option<pb::Standbys>) -> O
         starts: starts.map(Starts::bounded),
         standbys: standbys.map(Standbys::bounded),
     }))
+}
+
+/// Reads what a worker says of its work, if it has said anything.
+fn progress_from(progress: pb::Progress) -> Option<Arc<Progress>> {
+    let pb::Progress { step, section, error } = progress;
+    let progress = Progress { step, section, error }.bounded();
+    (!progress.is_empty()).then(|| Arc::new(progress))
 }
 
 /// Reads what a daemon reports about its node. Older daemons report nothing.

@@ -1,20 +1,44 @@
-//! Workers that hang: no process ends, but the worker makes no progress.
+//! Workers that hang: no process ends, but the worker makes no progress. And what workers say of
+//! their work.
+
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use lockstep_integration::harness::Manifest;
+use lockstep_integration::harness::{Group, Manifest, eventually};
+use lockstep_integration::image;
 use nix::sys::signal::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::demo::kubectl_lockstep;
 use crate::support::{Case, Scene, case};
 
 /// A worker that gives a heartbeat ten times a second. The loop is the worker itself, so that a
 /// signal stops it.
 pub(crate) const BEATING: &str = r#"while :; do touch "$LOCKSTEP_HEARTBEAT" || exit 3; sleep 0.1; done"#;
 
+/// A worker that says how far it is among thousands of datagrams that make no sense.
+const TALKING: &str = r#"
+import itertools, os, socket, time
+beat = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+tell = lambda data: beat.sendto(data, os.environ["LOCKSTEP_HEARTBEAT"])
+first = 100000 * (1 + int(os.environ["LOCKSTEP_RESTART_ATTEMPT"]))
+for step in itertools.count(first):
+    for size in range(100, 3000, 100):
+        tell(os.urandom(size))
+        tell(b"SECTION=" + b"\x1b[2J\x07" * size)
+        tell(b"STEP=%d\nSTEP=-1\nSTEP=\xff\nLATER=1" % (1 << 60))
+    tell(b"ERROR=OSError: \x1b[31mno space")
+    tell(b"STEP=%d\nSECTION=load \x1b[31m<b>red" % step)
+    time.sleep(0.01)
+"#;
+/// How long a step may take to be shown.
+const SHOWN: Duration = Duration::from_secs(60);
+
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(a_stopped_worker_restarts_its_group_in_place),
         case!(a_worker_that_does_not_come_up_restarts_its_group_until_no_restart_is_left),
+        case!(what_workers_say_of_their_work_is_shown_however_much_they_say),
     ]
 }
 
@@ -70,5 +94,54 @@ async fn a_worker_that_does_not_come_up_restarts_its_group_until_no_restart_is_l
         .status_has("/inPlaceRestart/cause/reason", "ReadyTimeout")
         .await?;
     group.status_has("/terminalState", "Failed").await?;
+    Ok(())
+}
+
+async fn what_workers_say_of_their_work_is_shown_however_much_they_say(scene: Scene) -> Result<()> {
+    scene.product.load(&image::python().await?).await?;
+    let container = json!({
+        "image": "localhost/python:3",
+        "command": ["python3", "-c", TALKING],
+        "env": [{"name": "LOCKSTEP_HEARTBEAT", "value": "socket"}],
+    });
+    let group = scene.apply(&Manifest::new(2, "").container(container)).await?;
+    let before = group.running(2).await?;
+    are_at_steps(&scene, &group, 100_000..200_000).await?;
+
+    before[0].signal(Signal::SIGKILL)?;
+    group.restarted_in_place(&before, 1).await?;
+    let error = "OSError: [31mno space";
+    group.status_has("/inPlaceRestart/cause/error", error).await?;
+    let message = group.event("RestartedInPlace").await?.message.unwrap_or_default();
+    ensure!(
+        message.contains(" after step 1") && message.contains(error),
+        "{message}"
+    );
+    // A new attempt has said nothing yet, so none of it is left from the one before.
+    are_at_steps(&scene, &group, 200_000..300_000).await
+}
+
+/// Waits until both workers are shown at such a step, and shown clean.
+async fn are_at_steps(scene: &Scene, group: &Group, steps: std::ops::Range<u64>) -> Result<()> {
+    let status = ["--namespace", &group.namespace.name, "status", &group.name];
+    eventually(&format!("workers are at steps {steps:?}"), SHOWN, async || {
+        let shown = kubectl_lockstep(scene, &[&status[..], &["--output", "json"]].concat()).await?;
+        let shown: Value = serde_json::from_str(&shown)?;
+        let jobs = shown["replicatedJobs"][0]["jobs"].as_array();
+        let workers: Vec<&Value> = jobs.into_iter().flatten().map(|job| &job["workers"][0]).collect();
+        let is_there = |worker: &&Value| {
+            let step = worker["step"].as_u64().is_some_and(|step| steps.contains(&step));
+            step && worker["section"].is_string()
+        };
+        ensure!(
+            workers.iter().filter(|worker| is_there(worker)).count() == 2,
+            "{shown}"
+        );
+        Ok(())
+    })
+    .await?;
+    let text = kubectl_lockstep(scene, &status).await?;
+    ensure!(text.contains(", in "), "{text}");
+    ensure!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
     Ok(())
 }

@@ -6,8 +6,8 @@ use lockstep_protocol::beginning;
 use prost::Message as _;
 
 use crate::worker::types::{
-    AgentPhase, AgentState, BootNanos, ContainerId, Epoch, Exit, Generation, Heartbeat, Standbys, Starts,
-    Target, TerminalCodes, UnixNanos,
+    AgentPhase, AgentState, BootNanos, ContainerId, Epoch, Exit, Generation, Heartbeat, Progress, Standbys,
+    Starts, Target, TerminalCodes, UnixNanos,
 };
 
 /// Longest text for people that is taken from an agent, in bytes.
@@ -106,6 +106,7 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
         heartbeat,
         starts: state.starts.map(starts),
         standbys: state.standbys.map(standbys),
+        progress: state.progress.map(progress).unwrap_or_default(),
     })
 }
 
@@ -139,6 +140,11 @@ fn standbys(standbys: wire::Standbys) -> Standbys {
         reason,
     }
     .bounded()
+}
+
+fn progress(progress: wire::Progress) -> Progress {
+    let wire::Progress { step, section, error } = progress;
+    Progress { step, section, error }.bounded()
 }
 
 fn name(what: &'static str, name: String) -> Result<String, DecodeError> {

@@ -7,8 +7,8 @@ use tracing::warn;
 
 use crate::health::{Access, RuntimeAccess};
 use crate::worker::types::{
-    AgentPhase, Desired, Epoch, Generation, Heartbeat, Incarnation, Phase, Standbys, Starts, TerminalRule,
-    WorkerRestart, WorkerState,
+    AgentPhase, Desired, Epoch, Generation, Heartbeat, Incarnation, Phase, Progress, Standbys, Starts,
+    TerminalRule, WorkerRestart, WorkerState,
 };
 
 /// A worker's state as it is reported.
@@ -55,6 +55,7 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
         released_generation: state.released_generation.map(|generation| generation.0),
         starts: state.starts.map(starts),
         standbys: state.standbys.map(standbys),
+        progress: progress(state.progress),
     }
 }
 
@@ -74,6 +75,14 @@ fn standbys(standbys: Standbys) -> wire::Standbys {
         modules: standbys.modules,
         reason: standbys.reason,
     }
+}
+
+fn progress(progress: Progress) -> Option<wire::Progress> {
+    (!progress.is_empty()).then_some(wire::Progress {
+        step: progress.step,
+        section: progress.section,
+        error: progress.error,
+    })
 }
 
 /// An incarnation, as the hub knows it.

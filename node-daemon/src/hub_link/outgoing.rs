@@ -173,6 +173,10 @@ impl Waiting {
             return Poll::Pending;
         }
         if let Some(kind) = self.take_urgent() {
+            // The hub paces with its pings what it need not know soon.
+            if matches!(kind, Kind::Pong(_)) {
+                reports.reader.recall();
+            }
             return Poll::Ready(Some(kind));
         }
         let Batch { states, gone } = match reports.poll_take(cx) {

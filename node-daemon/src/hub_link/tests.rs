@@ -240,6 +240,7 @@ fn agent_state(phase: AgentPhase, revision: u64) -> AgentState {
         heartbeat: Heartbeat::Well,
         starts: None,
         standbys: None,
+        progress: crate::worker::types::Progress::default(),
     }
 }
 

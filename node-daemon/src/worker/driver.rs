@@ -141,8 +141,7 @@ impl Driver {
                 }
                 Message::Welcomed(epoch, reply) => drop(reply.send(self.welcomed(epoch, &host))),
                 Message::Snapshot(reply) => {
-                    drop(self.outbox.take(usize::MAX));
-                    drop(self.outbox.take_gone());
+                    self.outbox.clear();
                     // The caller may have given up. Nothing is lost: it asks again on its next
                     // connection.
                     let mut snapshot = self.table.snapshot();
@@ -246,6 +245,7 @@ impl Driver {
             }
         }
         self.outbox.put(effects.reports.iter().cloned());
+        self.outbox.put_aside(effects.progress.iter().cloned());
         self.outbox.put_gone(effects.gone.iter().cloned());
         for id in &effects.spared {
             host.spare(id);

@@ -120,6 +120,8 @@ pub struct HostKill {
 pub struct Effects {
     /// States that changed.
     pub reports: Vec<WorkerState>,
+    /// States in which only what the worker says of its work has changed.
+    pub progress: Vec<WorkerState>,
     /// Targets to send.
     pub targets: Vec<(ContainerId, LinkId, Target)>,
     /// Containers whose processes must be killed from the host.

@@ -1,5 +1,8 @@
 //! States that wait to be reported: at most the latest of each incarnation, so that a slow or
 //! absent control plane costs no memory.
+//!
+//! Promise: a state that is put aside is reported when its reader asks for that, or with the next
+//! state of its incarnation, and never in place of a later one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +22,8 @@ pub struct Outbox(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     waiting: BTreeMap<ContainerId, WorkerState>,
+    /// States that may wait until the reader asks for them.
+    aside: BTreeMap<ContainerId, WorkerState>,
     /// Incarnations that are no longer known. They are reported after all waiting states: a late
     /// state would make one known again.
     gone: BTreeSet<Incarnation>,
@@ -34,15 +39,31 @@ impl Outbox {
         let mut inner = self.lock();
         for state in states {
             inner.gone.remove(&state.incarnation);
+            inner.aside.remove(&state.incarnation.container);
             inner.waiting.insert(state.incarnation.container.clone(), state);
         }
         wake(inner);
+    }
+
+    /// Adds states about which nobody has to know soon. Each replaces an older one of its
+    /// incarnation, and takes its place if that one waits.
+    pub fn put_aside(&self, states: impl IntoIterator<Item = WorkerState>) {
+        let mut inner = self.lock();
+        for state in states {
+            let container = &state.incarnation.container;
+            if let Some(waiting) = inner.waiting.get_mut(container) {
+                *waiting = state;
+            } else {
+                inner.aside.insert(container.clone(), state);
+            }
+        }
     }
 
     /// Adds incarnations that are no longer known.
     pub fn put_gone(&self, gone: impl IntoIterator<Item = Incarnation>) {
         let mut inner = self.lock();
         for incarnation in gone {
+            inner.aside.remove(&incarnation.container);
             if inner.gone.len() < MAX_GONE {
                 inner.gone.insert(incarnation);
             }
@@ -50,10 +71,12 @@ impl Outbox {
         wake(inner);
     }
 
-    /// Takes the incarnations that are gone, once no state waits.
-    #[must_use]
-    pub fn take_gone(&self) -> Vec<Incarnation> {
-        self.lock().take_gone()
+    /// Forgets what waits, for a reader of a snapshot that holds it.
+    pub fn clear(&self) {
+        let mut inner = self.lock();
+        inner.waiting.clear();
+        inner.aside.clear();
+        inner.gone.clear();
     }
 
     /// Takes what waits, up to `max` states.
@@ -147,7 +170,17 @@ impl Reader {
         Poll::Ready(Some(Batch { states, gone }))
     }
 
-    /// The same, as a future.
+    /// Has the states that were put aside reported.
+    pub fn recall(&self) {
+        let mut inner = self.outbox.lock();
+        if inner.reader == self.number {
+            let aside = std::mem::take(&mut inner.aside);
+            inner.waiting.extend(aside);
+            wake(inner);
+        }
+    }
+
+    /// The same as [`Self::poll_take`], as a future.
     #[cfg(test)]
     pub(crate) async fn next(&self, max: usize) -> Option<Vec<WorkerState>> {
         let taken = std::future::poll_fn(|cx| self.poll_take(max, cx)).await;
@@ -157,8 +190,10 @@ impl Reader {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
-    use crate::worker::types::{AgentPhase, Epoch, Generation, Heartbeat, Phase, UnixNanos};
+    use crate::worker::types::{AgentPhase, Epoch, Generation, Heartbeat, Phase, Progress, UnixNanos};
 
     pub(crate) fn state(container: &str, revision: u64) -> WorkerState {
         WorkerState {
@@ -183,6 +218,7 @@ pub(crate) mod tests {
             released_generation: None,
             starts: None,
             standbys: None,
+            progress: Progress::default(),
         }
     }
 
@@ -218,6 +254,24 @@ pub(crate) mod tests {
         // No reader takes them: the next Hello covers the rest.
         outbox.put_gone((0..2 * MAX_GONE).map(|number| gone(&number.to_string())));
         assert_eq!(next().await.1.len(), MAX_GONE);
+    }
+
+    #[tokio::test]
+    async fn what_is_put_aside_waits_for_its_reader_and_never_replaces_a_later_state() {
+        let outbox = Arc::new(Outbox::default());
+        let (former, reader) = (outbox.reader(), outbox.reader());
+        let next = || reader.next(usize::MAX).now_or_never().flatten();
+        outbox.put_aside([state("a", 1), state("b", 2)]);
+        former.recall();
+        assert_eq!(next(), None);
+        outbox.put([state("a", 3)]);
+        outbox.put_aside([state("a", 4)]);
+        assert_eq!(next(), Some(vec![state("a", 4)]), "the newest one of what waits");
+        outbox.put_aside([state("c", 5), state("d", 6)]);
+        outbox.put([state("c", 7)]);
+        outbox.put_gone([state("d", 0).incarnation]);
+        reader.recall();
+        assert_eq!(next(), Some(vec![state("b", 2), state("c", 7)]));
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 pub use lockstep_protocol::pods::Standby;
+pub use lockstep_protocol::progress::Progress;
 pub use lockstep_protocol::standby::{Standbys, Starts};
 pub use lockstep_protocol::{BootNanos, Epoch, Exit, Generation, Heartbeat, TerminalCodes, UnixNanos};
 
@@ -181,6 +182,8 @@ pub struct AgentState {
     pub starts: Option<Starts>,
     /// `None` if the worker asks for none.
     pub standbys: Option<Standbys>,
+    /// What the worker says of its work in its attempt.
+    pub progress: Progress,
 }
 
 /// One container instance of a worker, as the control plane knows it.
@@ -232,6 +235,22 @@ pub struct WorkerState {
     pub starts: Option<Starts>,
     /// `None` if the worker asks for none, or starts no more.
     pub standbys: Option<Standbys>,
+    /// What the worker says of its work in its attempt.
+    pub progress: Progress,
+}
+
+impl WorkerState {
+    /// True if this differs from an earlier state in what the worker says of its work, and in
+    /// nothing else.
+    #[must_use]
+    pub fn is_mere_progress(&self, since: &Self) -> bool {
+        self.progress != since.progress
+            && *self
+                == Self {
+                    progress: self.progress.clone(),
+                    ..since.clone()
+                }
+    }
 }
 
 /// Which exit codes are terminal, and for which workers. See [`TerminalCodes`].

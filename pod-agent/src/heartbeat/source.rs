@@ -3,7 +3,7 @@
 //!
 //! It promises:
 //! - A datagram is read as soon as it arrives, so that a full queue never holds up a worker that
-//!   sends many.
+//!   sends many. What it says of the worker's work is [taken in](super::facts).
 //! - What was sent before the worker was started does not count: each start has a socket of its
 //!   own.
 
@@ -14,6 +14,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
+use lockstep_protocol::progress::Progress;
+
+use super::facts;
 use crate::sys::{Interest, with_umask};
 
 /// Datagrams that are read at a time, so that a flood cannot starve the signals.
@@ -88,17 +91,21 @@ impl Source {
         }
     }
 
-    /// Reads the datagrams that have arrived. What is in them does not matter.
-    pub(super) fn take(&mut self) {
+    /// Reads the datagrams that have arrived, and what they say.
+    pub(super) fn take(&mut self, progress: &mut Progress) {
         if let Self::Socket {
             socket: Some(socket),
             received,
             ..
         } = self
         {
+            let mut datagram = [0; facts::LONGEST + 1];
             for _ in 0..READS {
-                match socket.recv(&mut [0]) {
-                    Ok(_) => *received = received.wrapping_add(1),
+                match socket.recv(&mut datagram) {
+                    Ok(length) => {
+                        *received = received.wrapping_add(1);
+                        facts::take(progress, datagram.get(..length).unwrap_or_default());
+                    }
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(_) => return,
                 }
@@ -107,8 +114,7 @@ impl Source {
     }
 
     /// The current stamp; none if there is no file, or if it cannot be read.
-    pub(super) fn stamp(&mut self) -> Option<Stamp> {
-        self.take();
+    pub(super) fn stamp(&self) -> Option<Stamp> {
         match self {
             Self::File(path) => fs::symlink_metadata(path).ok().map(|file| {
                 Stamp::File(

@@ -5,7 +5,7 @@ use std::time::Duration;
 pub use lockstep_protocol::TerminalCodes;
 
 use super::action::{KillReport, Source};
-use super::status::{BootNanos, Epoch, Exit, Generation, Heartbeat, Standbys, UnixNanos};
+use super::status::{BootNanos, Epoch, Exit, Generation, Heartbeat, Progress, Standbys, UnixNanos};
 
 /// The time of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub enum Input {
     Killed(KillReport),
     /// State of the running worker's heartbeat.
     Heartbeat(Heartbeat),
+    /// All that the worker has said of its work in this attempt.
+    Progress(Progress),
     /// The worker's standby is ready; `ahead`: CPU time of what it has imported.
     StandbyReady {
         /// CPU time of its imports.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub use lockstep_protocol::progress::Progress;
 pub use lockstep_protocol::standby::Standbys;
 pub use lockstep_protocol::{BootNanos, Epoch, Generation, Heartbeat, UnixNanos};
 
@@ -81,6 +82,8 @@ pub struct Status {
     pub starts: Option<Starts>,
     /// `None` for a worker without standbys.
     pub standbys: Option<Standbys>,
+    /// What the worker says of its work in this attempt.
+    pub progress: Progress,
 }
 
 /// How the processes of an attempt were started: the worker, and those that it starts through the

@@ -155,6 +155,41 @@ fn heartbeats_can_be_sent_to_a_socket_and_their_silence_is_reported() {
 }
 
 #[test]
+fn what_a_worker_says_of_its_work_is_reported_and_in_full_when_it_ends() {
+    let tell = "python3 -c 'import os, socket, sys; \
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(sys.argv[1].encode(), os.environ[\"LOCKSTEP_HEARTBEAT\"])'";
+    let worker = format!(
+        "{tell} 'STEP=1\nSECTION=load'; while ! [ -e go ]; do sleep 0.01; done; {tell} STEP=2; {tell} STEP=3; {tell} 'ERROR=OSError: no space'; exit 4"
+    );
+    let rig = script(&worker.replace("\\n", "\n"))
+        .under(&["env", "LOCKSTEP_HEARTBEAT=socket"])
+        .with_heartbeat()
+        .start();
+    let mut daemon = rig.accept();
+    daemon.send(first());
+    let said = |state: &State| {
+        state
+            .progress
+            .clone()
+            .map(|progress| (progress.step, progress.section, progress.error))
+    };
+    let running = loop {
+        let state = daemon.state().expect("a state");
+        if state.progress.is_some() {
+            break state;
+        }
+    };
+    assert_eq!(running.phase(), Phase::Running);
+    assert_eq!(said(&running), Some((Some(1), "load".to_owned(), String::new())));
+    std::fs::write(rig.path("go"), "").expect("go on");
+    let ended = daemon.until(Phase::Exited, 0);
+    let error = "OSError: no space".to_owned();
+    assert_eq!(said(&ended), Some((Some(3), "load".to_owned(), error)));
+    daemon.send(release(1));
+    assert_eq!(said(&daemon.until(Phase::Running, 1)), None, "a new attempt");
+}
+
+#[test]
 fn a_worker_may_send_far_more_heartbeats_than_are_looked_at() {
     let (rig, mut daemon) = running(by_socket());
     sending(&rig, Duration::from_micros(10), || {

@@ -1,12 +1,15 @@
-//! Renders what a worker reports about its standbys.
+//! Renders what a worker reports about its work and its standbys.
 
 use crate::view::status::{Standbys, Starts, Worker};
 
-/// Both, as far as they are known.
+/// All of it, as far as it is known.
 pub(super) fn line(worker: &Worker) -> String {
+    let step = worker.step.map(|step| format!("step {step}"));
+    let section = worker.section.as_ref().map(|section| format!("in {section}"));
     let started = worker.starts.and_then(started);
     let standbys = worker.standbys.as_ref().map(standbys);
-    started.into_iter().chain(standbys).collect::<Vec<_>>().join(", ")
+    let parts = [step, section, started, standbys];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// How the processes of an attempt were started. `None` if there are none.

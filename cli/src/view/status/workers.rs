@@ -88,6 +88,8 @@ fn from_agent(worker: &pb::Worker, generation: u64, pods: &Pods<'_>) -> Worker {
             modules: standbys.modules,
             reason: text(&standbys.reason),
         }),
+        step: worker.step,
+        section: text(&worker.section),
     }
 }
 
@@ -109,6 +111,8 @@ fn from_pods(job: &Job, pods: &Pods<'_>) -> Vec<Worker> {
                 node: None,
                 starts: None,
                 standbys: None,
+                step: None,
+                section: None,
             };
         };
         let state = pods::state(pod);
@@ -125,6 +129,8 @@ fn from_pods(job: &Job, pods: &Pods<'_>) -> Vec<Worker> {
             node: pods::node(pod).map(str::to_owned),
             starts: None,
             standbys: None,
+            step: None,
+            section: None,
         }
     };
     (0..expected.max(last)).map(worker).collect()

@@ -1,6 +1,8 @@
 //! Why a group restarts.
 
-use super::{Exit, Identity, Report, UnixNanos};
+use std::sync::Arc;
+
+use super::{Exit, Identity, Progress, Report, UnixNanos};
 
 /// Why a group restarts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub struct Cause {
     pub exit: Option<Exit>,
     /// When it happened by the node's clock, if known.
     pub at: Option<UnixNanos>,
+    /// What the worker had said of its work by then, if anything.
+    pub said: Option<Arc<Progress>>,
 }
 
 impl Cause {
@@ -29,6 +33,7 @@ impl Cause {
             node: String::new(),
             exit: None,
             at: None,
+            said: None,
         }
     }
 
@@ -49,6 +54,7 @@ impl Cause {
             node: report.node.clone(),
             exit,
             at: Some(report.since),
+            said: report.progress.clone(),
         }
     }
 }

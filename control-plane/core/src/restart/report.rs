@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 pub use lockstep_protocol::{Exit, Heartbeat};
 
-use super::{Generation, Identity, StandbyReport, UnixNanos};
+use super::{Generation, Identity, Progress, StandbyReport, UnixNanos};
 
 /// Phase of an incarnation, as its daemon reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub struct Report {
     pub released_generation: Option<Generation>,
     /// How its processes were started, and which are started ahead. Nothing is decided by it.
     pub standby: Option<Arc<StandbyReport>>,
+    /// What the worker says of its work in this attempt. Nothing is decided by it.
+    pub progress: Option<Arc<Progress>>,
 }
 
 /// How a report differs from the one before it.
@@ -81,14 +83,16 @@ impl Report {
             heartbeat,
             released_generation,
             standby,
+            progress,
         } = newer;
         if (&self.identity, &self.node, &self.pod_name) != (identity, node, pod_name) {
             self.clone_from(newer);
             return Difference::Decisive;
         }
-        let is_shown = self.standby != *standby;
+        let is_shown = self.standby != *standby || self.progress != *progress;
         if is_shown {
             self.standby.clone_from(standby);
+            self.progress.clone_from(progress);
         }
         let next = (
             *phase,

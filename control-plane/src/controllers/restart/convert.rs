@@ -1,11 +1,13 @@
 //! Converts between `status.inPlaceRestart` and the core's durable state.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{
     InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSetStatus, RestartCause, RestartedWorker,
 };
 use lockstep_core::restart::{
-    Cause, Durable, DurablePhase, Epoch, Exit, Generation, Identity, Reason, RestartLevel,
+    Cause, Durable, DurablePhase, Epoch, Exit, Generation, Identity, Progress, Reason, RestartLevel,
 };
 
 /// Reads the status. Impossible numbers are read as 0, from which the generation can only rise.
@@ -124,11 +126,24 @@ fn cause_from(cause: &RestartCause) -> Option<Cause> {
         node: cause.node.clone().unwrap_or_default(),
         exit,
         at: None,
+        said: said_from(cause),
     })
+}
+
+/// What is kept of what the worker had said.
+fn said_from(cause: &RestartCause) -> Option<Arc<Progress>> {
+    let progress = Progress {
+        step: cause.step.and_then(|step| u64::try_from(step).ok()),
+        error: cause.error.clone().unwrap_or_default(),
+        ..Progress::default()
+    };
+    let progress = progress.bounded();
+    (!progress.is_empty()).then(|| Arc::new(progress))
 }
 
 fn cause_to(cause: &Cause) -> RestartCause {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let said = cause.said.as_deref();
     RestartCause {
         reason: Some(cause.reason.as_str().to_owned()),
         pod: text(&cause.pod),
@@ -139,8 +154,21 @@ fn cause_to(cause: &Cause) -> RestartCause {
         node: text(&cause.node),
         exit_code: cause.exit.map(|exit| exit.code),
         signal: cause.exit.map(|exit| exit.signal).filter(|signal| *signal != 0),
+        step: said.and_then(|said| i64::try_from(said.step?).ok()),
+        error: said.and_then(|said| text(&said.error)),
         message: Some(sentence(cause)),
     }
+}
+
+/// What the worker had said of its work, as a part of a sentence.
+fn said(cause: &Cause) -> String {
+    let Some(said) = cause.said.as_deref() else {
+        return String::new();
+    };
+    let step = said.step.map(|step| format!(" after step {step}"));
+    let section = (!said.section.is_empty()).then(|| format!(" in {}", said.section));
+    let error = (!said.error.is_empty()).then(|| format!(" with the error \"{}\"", said.error));
+    [step, section, error].into_iter().flatten().collect()
 }
 
 /// What an exit code usually means. The agent uses these codes for a program that it cannot start.
@@ -172,6 +200,7 @@ pub(crate) fn sentence(cause: &Cause) -> String {
     } else {
         format!(" (pod {}, node {})", cause.pod, cause.node)
     };
+    let location = location + &said(cause);
     match cause.reason {
         Reason::WorkerExited => format!("{worker} {ended}{location}"),
         Reason::FailedAgain => {
@@ -234,6 +263,7 @@ mod tests {
                 node: "node-7".to_owned(),
                 exit: Some(Exit { code, signal }),
                 at: None,
+                said: None,
             })
         };
         let location = " (pod js-w-0-1-abcde, node node-7)";
@@ -249,5 +279,34 @@ mod tests {
         ] {
             assert_eq!(text(code, signal), format!("a worker {how}{location}"));
         }
+    }
+
+    #[test]
+    fn what_the_worker_had_said_is_told_and_kept() {
+        let cause = |said: Progress| Cause {
+            reason: Reason::WorkerExited,
+            identity: None,
+            pod: String::new(),
+            node: String::new(),
+            exit: Some(Exit { code: 1, signal: 0 }),
+            at: None,
+            said: Some(Arc::new(said)),
+        };
+        let all = cause(Progress {
+            step: Some(7),
+            section: "load".to_owned(),
+            error: "OSError: no space".to_owned(),
+        });
+        assert_eq!(
+            sentence(&all),
+            "a worker exited with code 1 after step 7 in load with the error \"OSError: no space\""
+        );
+        assert_eq!(
+            sentence(&cause(Progress::default())),
+            "a worker exited with code 1"
+        );
+        let kept = cause_from(&cause_to(&all)).unwrap();
+        let kept = kept.said.unwrap();
+        assert_eq!((kept.step, kept.error.as_str()), (Some(7), "OSError: no space"));
     }
 }

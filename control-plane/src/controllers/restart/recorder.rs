@@ -175,6 +175,7 @@ mod tests {
             node: "node-7".to_owned(),
             exit: None,
             at: None,
+            said: None,
         }
     }
 

@@ -283,7 +283,7 @@ fn whole(status: &InPlaceRestartStatus) -> Value {
             fields.entry(name).or_insert(Value::Null);
         }
         if let Some(cause) = fields.get_mut("cause").and_then(Value::as_object_mut) {
-            for name in ["pod", "container", "node", "exitCode", "signal"] {
+            for name in ["pod", "container", "node", "exitCode", "signal", "step", "error"] {
                 cause.entry(name).or_insert(Value::Null);
             }
         }
@@ -448,6 +448,7 @@ mod tests {
             node: String::new(),
             exit: None,
             at: None,
+            said: None,
         };
         let change = Change {
             durable: Some(Durable {
@@ -458,7 +459,7 @@ mod tests {
         };
         let patch = patch(&JobSet::default(), &change, jiff::Timestamp::UNIX_EPOCH);
         let cause = &patch["status"]["inPlaceRestart"]["cause"];
-        for name in ["pod", "container", "node", "exitCode", "signal"] {
+        for name in ["pod", "container", "node", "exitCode", "signal", "step", "error"] {
             assert!(cause.get(name).is_some_and(Value::is_null), "{name}: {cause}");
         }
     }

@@ -152,6 +152,9 @@ fn worker(identity: &Identity, expected: &Worker, newest: Option<(&Incarnation, 
         .map(|(_, report)| report);
     let pod = expected.pods.first();
     let standby = report.and_then(|report| report.standby.as_deref());
+    // What is known of a worker that waits is of its last attempt.
+    let running = report.filter(|report| report.phase == Phase::Running);
+    let progress = running.and_then(|report| report.progress.as_deref());
     let phase = match report {
         _ if expected.completed || expected.failed => pb::WorkerPhase::Done,
         None => pb::WorkerPhase::Pending,
@@ -176,6 +179,8 @@ fn worker(identity: &Identity, expected: &Worker, newest: Option<(&Incarnation, 
         standbys: standby
             .and_then(|standby| standby.standbys.as_ref())
             .map(standbys),
+        step: progress.and_then(|progress| progress.step),
+        section: progress.map_or_else(String::new, |progress| progress.section.clone()),
     }
 }
 

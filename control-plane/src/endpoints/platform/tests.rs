@@ -12,7 +12,7 @@ use lockstep_api::JobSet;
 use lockstep_core::jobset::in_place::Agents;
 use lockstep_core::restart::{
     Cause, Durable, Exit, Generation, GroupPhase, Heartbeat, Identity, Incarnation, Observed, Phase, PodFact,
-    Reason, Report, UnixNanos, Worker,
+    Progress, Reason, Report, UnixNanos, Worker,
 };
 use lockstep_proto::platform::v1 as pb;
 use lockstep_proto::platform::v1::platform_client::PlatformClient;
@@ -258,6 +258,11 @@ pub(super) fn running(namespace: &str, name: &str, generation: u64) -> Snapshot 
         heartbeat: Heartbeat::Well,
         released_generation: None,
         standby: None,
+        progress: Some(Arc::new(Progress {
+            step: Some(12),
+            section: "load".to_owned(),
+            ..Progress::default()
+        })),
     };
     let pod = PodFact {
         uid: "p0".into(),
@@ -322,6 +327,7 @@ async fn a_group_is_listed_with_its_workers_and_its_last_cause() {
         node: "n2".into(),
         exit: Some(Exit { code: 137, signal: 9 }),
         at: Some(UnixNanos(5)),
+        said: None,
     });
     post.replace_state(state);
     let group = api.list("list:*", all()).await.unwrap().groups.remove(0);
@@ -345,6 +351,11 @@ async fn a_group_is_listed_with_its_workers_and_its_last_cause() {
             ("", "", pb::WorkerPhase::Pending)
         ]
     );
+    let said = group
+        .workers
+        .iter()
+        .map(|worker| (worker.step, worker.section.as_str()));
+    assert_eq!(said.collect::<Vec<_>>(), [(Some(12), "load"), (None, "")]);
     let cause = group.last_cause.unwrap();
     assert_eq!(
         (cause.reason.as_str(), cause.time_unix_nanos),

@@ -30,8 +30,12 @@ fn state() -> impl Strategy<Value = wire::State> {
     let numbers = any::<(u64, u64, u64, u64, i32, i32, i64)>();
     // As long as a frame can be, so that it is seen to be cut.
     let detail = prop_oneof![".{0,8}", Just("ä".repeat(10_000))];
-    (-1..9, numbers, detail, any::<bool>(), -1..4, standbys()).prop_map(
-        |(phase, numbers, detail, needs_host_kill, heartbeat, (starts, standbys))| wire::State {
+    let text = || prop_oneof![".{0,8}", Just("ä".repeat(5_000))];
+    let progress = (prop::option::of(any::<u64>()), text(), text());
+    let progress = progress.prop_map(|(step, section, error)| wire::Progress { step, section, error });
+    let shown = (standbys(), prop::option::of(progress));
+    (-1..9, numbers, detail, any::<bool>(), -1..4, shown).prop_map(
+        |(phase, numbers, detail, needs_host_kill, heartbeat, ((starts, standbys), progress))| wire::State {
             phase,
             generation: numbers.0,
             epoch: numbers.1,
@@ -46,6 +50,7 @@ fn state() -> impl Strategy<Value = wire::State> {
             heartbeat,
             starts,
             standbys,
+            progress,
         },
     )
 }
@@ -62,6 +67,7 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     match decode(bytes) {
         Ok(AgentMessage::State(state)) => {
             prop_assert!(state.detail.len() <= MAX_DETAIL);
+            prop_assert_eq!(state.progress.clone().bounded(), state.progress.clone());
             if let Some(starts) = state.starts {
                 prop_assert!(starts.standby.max(starts.cold) <= MOST_PROCESSES);
                 prop_assert!(starts.ahead_ms <= LONGEST_AHEAD_MS);

@@ -127,6 +127,7 @@ proptest! {
         which in 0_usize..6,
         counts in prop::option::of(any::<(u32, u32, u32)>()),
         ready in prop::option::of((any::<(u32, u32, u64, u32)>(), ".{0,8}")),
+        said in (prop::option::of(any::<u64>()), ".{0,8}", ".{0,8}"),
     ) {
         let exit = Exit { code, signal };
         let (phase, expected) = [
@@ -162,6 +163,7 @@ proptest! {
                 modules,
                 reason,
             }),
+            progress: Progress { step: said.0, section: said.1.clone(), error: said.2.clone() },
         };
         let bytes = worker_state(state).encode_to_vec();
         let got = wire::WorkerState::decode(bytes.as_slice()).unwrap();
@@ -175,5 +177,8 @@ proptest! {
             (numbers, standbys.reason)
         });
         prop_assert_eq!(standbys, ready);
+        let progress = got.progress.map(|progress| (progress.step, progress.section, progress.error));
+        let has_said = said.0.is_some() || !said.1.is_empty() || !said.2.is_empty();
+        prop_assert_eq!(progress, has_said.then_some(said));
     }
 }

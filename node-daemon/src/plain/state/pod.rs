@@ -6,7 +6,7 @@ use super::super::facts::Effects;
 use super::super::record::Records;
 use crate::worker::types::{
     AgentPhase, BootNanos, ContainerId, Desired, Ended, Epoch, Generation, Heartbeat, Incarnation, Phase,
-    Pod, PodUid, UnixNanos, WorkerState,
+    Pod, PodUid, Progress, UnixNanos, WorkerState,
 };
 
 #[derive(Debug)]
@@ -131,6 +131,7 @@ impl PodEntry {
                     released_generation: None,
                     starts: None,
                     standbys: None,
+                    progress: Progress::default(),
                 };
                 if container.reported.as_ref() != Some(&state) {
                     *revision += 1;

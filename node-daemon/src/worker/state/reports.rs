@@ -69,12 +69,20 @@ impl Table {
                 Phase::Agent(AgentPhase::Done(_)) | Phase::Lost(_) => None,
                 Phase::Agent(_) | Phase::Unlinked(_) => last.and_then(|last| last.standbys.clone()),
             },
+            progress: last.map_or_else(Default::default, |last| last.progress.clone()),
         };
-        if worker.reported.as_ref() != Some(&state) {
+        let reported = worker.reported.as_ref();
+        if reported != Some(&state) {
+            let waits = reported.is_some_and(|reported| state.is_mere_progress(reported));
             self.revision += 1;
             state.revision = self.revision;
             worker.reported = Some(state.clone());
-            effects.reports.push(state);
+            if waits {
+                &mut effects.progress
+            } else {
+                &mut effects.reports
+            }
+            .push(state);
         }
     }
 }

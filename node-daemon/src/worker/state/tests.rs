@@ -7,7 +7,7 @@ mod unsupervised;
 use std::collections::BTreeSet;
 
 use super::super::facts::{ListedContainer, LiveContainer};
-use super::super::types::{Generation, Heartbeat, Phase, Pod, SandboxId, StaleOrder, WorkerState};
+use super::super::types::{Generation, Heartbeat, Phase, Pod, Progress, SandboxId, StaleOrder, WorkerState};
 use super::*;
 use crate::testing;
 
@@ -36,6 +36,7 @@ fn agent(phase: AgentPhase, generation: u64, revision: u64) -> AgentState {
         heartbeat: Heartbeat::Well,
         starts: None,
         standbys: None,
+        progress: Progress::default(),
     }
 }
 

@@ -15,6 +15,27 @@ fn watched() -> Bench {
 }
 
 #[test]
+fn what_a_worker_says_is_reported_and_a_new_attempt_has_said_nothing() {
+    let mut bench = watched();
+    let since = bench.machine.status().since;
+    let progress = Progress {
+        step: Some(7),
+        section: "load".to_owned(),
+        error: "OSError: gone".to_owned(),
+    };
+    bench.now += Duration::from_secs(1);
+    assert_eq!(bench.acts(Input::Progress(progress.clone())), [Action::Report]);
+    assert_eq!(bench.acts(Input::Progress(progress.clone())), []);
+    let status = bench.machine.status().clone();
+    assert_eq!((status.progress, status.since), (progress.clone(), since));
+    bench.step(Input::WorkerExited(Exit::Code(1)));
+    bench.step(Input::TreeEmpty);
+    assert_eq!(bench.machine.status().progress, progress, "the last attempt's");
+    bench.step(Input::Target(released(1)));
+    assert!(bench.machine.status().progress.is_empty());
+}
+
+#[test]
 fn a_missed_heartbeat_is_reported_and_nothing_else() {
     let mut bench = watched();
     assert_eq!(bench.machine.status().heartbeat, Heartbeat::Awaited);

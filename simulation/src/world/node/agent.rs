@@ -298,5 +298,6 @@ fn agent_state(status: &Status) -> AgentState {
             ahead_ms: u32::try_from(starts.ahead.as_millis()).unwrap_or(u32::MAX),
         }),
         standbys: None,
+        progress: status.progress.clone(),
     }
 }

@@ -335,7 +335,7 @@ impl World {
     /// that waited.
     pub(crate) fn daemon_hello(&mut self, node: NodeIndex) -> Vec<pb::WorkerState> {
         let daemon = &self.nodes[node].daemon;
-        drop(daemon.outbox.take(usize::MAX));
+        daemon.outbox.clear();
         let supervised = daemon.table.snapshot();
         let lowest = supervised.iter().map(|state| state.epoch.0).min();
         let snapshot = supervised.into_iter().chain(daemon.plain.snapshot());

@@ -105,6 +105,7 @@ mod tests {
             node: String::new(),
             exit: Some(Exit { code, signal }),
             at: None,
+            said: None,
         }
     }
 

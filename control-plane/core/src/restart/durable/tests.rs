@@ -23,6 +23,7 @@ fn said(generation: u64, counted_restarts: u32) -> Option<Impossible> {
         heartbeat: Heartbeat::Well,
         released_generation: None,
         standby: None,
+        progress: None,
     })
 }
 

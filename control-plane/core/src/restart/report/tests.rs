@@ -17,6 +17,7 @@ fn running() -> Report {
         heartbeat: Heartbeat::Well,
         released_generation: None,
         standby: None,
+        progress: None,
     }
 }
 
@@ -39,7 +40,21 @@ fn with_ready(ready: u32) -> Report {
 fn what_is_only_shown_is_told_from_what_decisions_depend_on() {
     let mut known = running();
     assert_eq!(known.follow(&running()), Difference::None);
-    for newer in [with_ready(0), with_ready(1), running(), with_ready(1)] {
+    let at_step = |step| Report {
+        progress: Some(Arc::new(Progress {
+            step: Some(step),
+            ..Progress::default()
+        })),
+        ..running()
+    };
+    for newer in [
+        with_ready(0),
+        with_ready(1),
+        running(),
+        at_step(1),
+        at_step(2),
+        with_ready(1),
+    ] {
         assert_eq!(known.follow(&newer), Difference::Shown);
         assert_eq!(known, newer);
         assert_eq!(known.follow(&newer), Difference::None);

@@ -160,6 +160,7 @@ impl World {
             heartbeat: Heartbeat::Well,
             released_generation: None,
             standby: None,
+            progress: None,
         };
         self.observed.reports.insert(incarnation.clone(), report);
     }

@@ -29,6 +29,7 @@ fn cause() -> Cause {
         node: "node-7".to_owned(),
         exit: Some(Exit { code: 137, signal: 9 }),
         at: Some(UnixNanos(FAILED)),
+        said: None,
     }
 }
 
@@ -159,6 +160,7 @@ async fn what_is_not_known_is_left_out_and_no_span_ends_before_it_begins() {
         node: String::new(),
         exit: None,
         at: None,
+        said: None,
     };
     let spans = exported(restart(timeline, cause, RestartLevel::Recreate)).await;
     assert_eq!(

@@ -193,6 +193,7 @@ async fn a_group_is_shown_with_its_graph_workers_and_restarts() {
         node: "n2".into(),
         exit: None,
         at: Some(at(0)),
+        said: None,
     };
     let timeline = Timeline {
         generation: Generation(4),
@@ -219,7 +220,7 @@ async fn a_group_is_shown_with_its_graph_workers_and_restarts() {
         "the stage is shown although the graph lacks it"
     );
     let workers = json!([
-        {"index": 0, "container": "worker", "pod": "pod-0", "node": "n1", "phase": "Running", "generation": 4, "since": 0},
+        {"index": 0, "container": "worker", "pod": "pod-0", "node": "n1", "phase": "Running", "generation": 4, "since": 0, "step": 12, "section": "load"},
         {"index": 1, "container": "worker", "pod": "", "node": "", "phase": "Pending", "generation": 0, "since": 0},
     ]);
     assert_eq!(stage["jobs"], json!([{"name": "js-w-0", "workers": workers}]));

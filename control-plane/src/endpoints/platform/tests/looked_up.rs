@@ -21,6 +21,7 @@ fn cause() -> Cause {
         node: "n2".into(),
         exit: Some(Exit { code: 3, signal: 0 }),
         at: Some(UnixNanos(1_000_000)),
+        said: None,
     }
 }
 

@@ -51,6 +51,39 @@ fn a_change_of_standbys_alone_is_a_report_like_any_other() {
 }
 
 #[test]
+fn mere_progress_waits_and_goes_with_any_other_change() {
+    let at = |phase, revision, step| AgentState {
+        progress: Progress {
+            step: Some(step),
+            ..Progress::default()
+        },
+        since: UnixNanos(1),
+        ..agent(phase, 1, revision)
+    };
+    let steps = |reports: &[WorkerState]| {
+        reports
+            .iter()
+            .map(|report| report.progress.step)
+            .collect::<Vec<_>>()
+    };
+    let mut table = with_worker(at(AgentPhase::Running, 1, 1));
+    let next = table.apply(state("c", 1, at(AgentPhase::Running, 2, 2)), UnixNanos(10));
+    assert_eq!(
+        (steps(&next.reports), steps(&next.progress)),
+        (vec![], vec![Some(2)])
+    );
+    let ended = table.apply(
+        state("c", 1, at(AgentPhase::Exited(exit(1)), 3, 3)),
+        UnixNanos(20),
+    );
+    assert_eq!(
+        (steps(&ended.reports), steps(&ended.progress)),
+        (vec![Some(3)], vec![])
+    );
+    assert!(ended.reports[0].revision > next.progress[0].revision);
+}
+
+#[test]
 fn an_unlinked_worker_keeps_its_standbys_and_one_that_has_ended_has_none() {
     let running = || with_worker(with(AgentPhase::Running, 1, 2));
     let mut table = running();

@@ -14,6 +14,7 @@ fn cause(index: u32) -> Cause {
         node: String::new(),
         exit: None,
         at: Some(UnixNanos(5)),
+        said: None,
     }
 }
 

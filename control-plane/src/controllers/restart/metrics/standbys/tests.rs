@@ -34,6 +34,7 @@ fn report(phase: Phase, generation: u64, starts: [u32; 2], ready: u32) -> Report
         heartbeat: Heartbeat::Well,
         released_generation: None,
         standby: Some(Arc::new(standby)),
+        progress: None,
     }
 }
 

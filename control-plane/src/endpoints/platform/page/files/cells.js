@@ -124,7 +124,7 @@ function paint(square, worker) {
     square.element.classList.add(tone);
     say(square.sign, sign);
   }
-  const place = [worker.pod && `pod ${worker.pod}`, worker.node && `node ${worker.node}`, worker.started, worker.standbys].filter(Boolean).join(", ");
+  const place = [worker.pod && `pod ${worker.pod}`, worker.node && `node ${worker.node}`, worker.step !== undefined && `step ${worker.step}`, worker.section && `in ${worker.section}`, worker.started, worker.standbys].filter(Boolean).join(", ");
   say(square.title, `${worker.job}[${worker.index}]/${worker.container}: ${worker.phase} (${means}), generation ${worker.generation}${place ? `, ${place}` : ""}`);
 }
 

@@ -70,6 +70,11 @@ struct Worker {
     started: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     standbys: Option<String>,
+    /// The last step that it has named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<u64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    section: String,
 }
 
 impl GroupView {
@@ -120,6 +125,8 @@ impl Stage {
             since: millis(worker.since_unix_nanos),
             started: worker.starts.and_then(standby::started),
             standbys: worker.standbys.as_ref().map(standby::standbys),
+            step: worker.step,
+            section: worker.section,
         };
         match self.jobs.last_mut().filter(|job| job.name == identity.job) {
             Some(job) => job.workers.push(shown),
