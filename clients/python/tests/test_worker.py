@@ -263,6 +263,69 @@ class RetryTest(unittest.TestCase):
         self.assertEqual(len(calls), 2)
 
 
+class TellTest(unittest.TestCase):
+    """What a program says of its work."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name, "beat")
+
+    def tell(self, path: str) -> None:
+        with unittest.mock.patch.dict(os.environ, {"LOCKSTEP_HEARTBEAT": path}):
+            worker.step(7)
+            worker.section("load\nSTEP=9")
+            worker.section("ä" * 100)
+            worker.section("")
+
+    def test_it_goes_to_the_socket(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
+            agent.bind(str(self.path))
+            self.tell(str(self.path))
+            said = [agent.recv(2000, socket.MSG_DONTWAIT).decode() for _ in range(4)]
+        self.assertEqual(said, ["STEP=7", "SECTION=load STEP=9", "SECTION=" + "ä" * 100, "SECTION="])
+
+    def test_an_exception_that_ends_the_program_is_told(self) -> None:
+        class Odd(Exception):
+            def __str__(self) -> str:
+                raise ValueError
+
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
+            agent.bind(str(self.path))
+            for error, said in [(OSError("no\nspace " + "x" * 2000), b"ERROR=OSError: no space xxx"), (Odd(), None)]:
+                former = unittest.mock.Mock()
+                variables = unittest.mock.patch.dict(os.environ, {"LOCKSTEP_HEARTBEAT": str(self.path)})
+                with variables, unittest.mock.patch.object(sys, "excepthook", former):
+                    worker.excepthook()
+                    sys.excepthook(type(error), error, None)
+                former.assert_called_once_with(type(error), error, None)
+                if said:
+                    got = agent.recv(2000, socket.MSG_DONTWAIT)
+                    self.assertTrue(got.startswith(said) and len(got) == 512, got)
+
+    def test_a_full_socket_holds_nothing_up(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
+            agent.bind(str(self.path))
+            for _ in range(1000):
+                self.tell(str(self.path))
+            self.assertEqual(agent.recv(2000, socket.MSG_DONTWAIT), b"STEP=7")
+
+    def test_a_file_is_touched(self) -> None:
+        self.path.touch()
+        os.utime(self.path, (1, 1))
+        self.tell(str(self.path))
+        self.assertGreater(self.path.stat().st_mtime, 1)
+        self.assertEqual(self.path.read_bytes(), b"")
+
+    def test_without_an_agent_it_does_nothing(self) -> None:
+        for path in ["", "socket", "beat", str(self.path)]:
+            self.tell(path)
+        self.assertFalse(self.path.exists())
+        with unittest.mock.patch.dict(os.environ):
+            os.environ.pop("LOCKSTEP_HEARTBEAT", None)
+            worker.step(1)
+
+
 class PackageTest(unittest.TestCase):
     def test_all_that_is_exported_can_be_imported(self) -> None:
         import lockstep

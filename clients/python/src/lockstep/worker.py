@@ -1,7 +1,8 @@
-"""What a worker's own program may call: `park()`, to be started ahead for the next attempt.
+"""What a worker's own program may call: `park()`, to be started ahead for the next attempt, and
+`step()`, to say how far it is.
 
 This file needs Python 3.8 and its standard library alone. It works outside of Lockstep, too, where
-`park()` returns at once. It may be copied into an image by itself.
+`park()` returns at once, and `step()` does nothing. It may be copied into an image by itself.
 """
 
 import os
@@ -10,17 +11,21 @@ import socket
 import stat
 import sys
 import time
+from types import TracebackType
 from typing import Callable, NamedTuple, NoReturn, Optional, Tuple, Type, TypeVar
 
-__all__ = ["Attempt", "attempt", "park", "resume_step", "retry"]
+__all__ = ["Attempt", "attempt", "excepthook", "park", "resume_step", "retry", "section", "step"]
 
 _PARK = "LOCKSTEP_PARK"
 _ATTEMPT = "LOCKSTEP_RESTART_ATTEMPT"
 _RESUME_STEP = "LOCKSTEP_RESUME_STEP"
+_HEARTBEAT = "LOCKSTEP_HEARTBEAT"
 # Exit code of a process that waits and must not run on. Never 0: it is no success of the worker.
 _REFUSED = 120
 # More than a message can hold.
 _LONGEST_MESSAGE = 1 << 20
+# More than is taken of any line, and less than is read of a datagram, in bytes.
+_LONGEST_LINE = 512
 # The first and the longest pause of `retry`, in seconds.
 _PAUSES = (0.02, 1.0)
 
@@ -101,6 +106,58 @@ def retry(
                 raise
         time.sleep(min(pause, left))
         pause = min(pause * 2, longest)
+
+
+def step(number: int) -> None:
+    """Says that the worker has done this step, which is a heartbeat, too.
+
+    Call it after each step: it takes some microseconds, and never waits or raises. The step is
+    shown if the container's `LOCKSTEP_HEARTBEAT` is `socket`. Within an attempt it never falls: a
+    lower one is ignored.
+    """
+    _tell("STEP=%d" % number)
+
+
+def section(name: str) -> None:
+    """Says what the worker is doing, such as `load` or `save`; "" for nothing in particular.
+
+    It is for people, and a heartbeat, too. Its first 64 bytes count.
+    """
+    _tell("SECTION=" + name)
+
+
+def excepthook() -> None:
+    """From now on an exception that ends the program is told as the error of the worker.
+
+    It is then a part of the restart's cause, in status and events. `sys.excepthook` is replaced by
+    a function that calls the former one, too.
+    """
+    former = sys.excepthook
+
+    def hook(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
+        try:
+            _tell("ERROR=%s: %s" % (kind.__name__, error))
+        except Exception:
+            pass  # An exception without a text.
+        former(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def _tell(text: str) -> None:
+    """Sends a heartbeat of one line, as far as somebody takes it."""
+    path = os.environ.get(_HEARTBEAT, "")
+    if not os.path.isabs(path):
+        return
+    try:
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as beat:
+                line = " ".join(text.split())
+                beat.sendto(line.encode("utf-8", "replace")[:_LONGEST_LINE], path)
+        else:
+            os.utime(path)
+    except OSError:
+        pass  # The agent is busy, or there is none.
 
 
 def _number(name: str) -> Optional[int]:
