@@ -183,6 +183,15 @@ fn print(workers: usize, samples: &[Samples]) {
     row("clients' CPU per stream and restart, us", &|of| {
         number(of.fleet_cost.each())
     });
+    row("server CPU, idle, % of a core", &|of| {
+        number(of.load.percentile(50))
+    });
+    row("  while workers say a step a second", &|of| {
+        number(of.load_with_steps.percentile(50))
+    });
+    row("  failure until all are known to run, ms", &|of| {
+        times(&of.trip_with_steps)
+    });
     row("server memory per stream, idle, KiB", &|of| {
         number(of.idle.percentile(50))
     });

@@ -12,6 +12,8 @@ use crate::message::{BenchEvent, Order, now};
 use crate::samples::Samples;
 use crate::valkey;
 
+mod steps;
+
 /// Pause between two rounds, so that they do not affect each other.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Pause before memory is read.
@@ -73,6 +75,9 @@ pub(crate) async fn run(design: Design, dir: &Path, block: Block, samples: &mut 
         up.exchanges(block.rounds, samples).await?;
     } else {
         up.restarts(block, samples).await?;
+    }
+    if block.restarts > 0 && matches!(design, Design::Lockstep { .. }) {
+        up.with_steps(block.rounds, samples).await?;
     }
     up.storm(samples).await?;
     up.end().await

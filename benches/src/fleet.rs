@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use lockstep_node_daemon::hub_link::{self, Hub};
@@ -11,11 +12,11 @@ use lockstep_node_daemon::worker::driver::{Driver, Handle, Host};
 use lockstep_node_daemon::worker::facts::{HostKill, Input};
 use lockstep_node_daemon::worker::state::Table;
 use lockstep_node_daemon::worker::types::{ContainerId, Pod, PodUid, Standby};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::message::{BenchEvent, Order, orders, say};
 use crate::tally::Tally;
-use crate::worker::{Worker, WorkerContainer};
+use crate::worker::{Orders, Worker, WorkerContainer};
 use crate::{names, token};
 
 #[derive(Debug, clap::Args)]
@@ -55,13 +56,15 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         .map(|group| Arc::new(Tally::new(group, size, say)))
         .collect();
     let mut failures = Vec::new();
+    let steps = watch::Sender::new(false);
     for node in 0..args.nodes {
         let (driver, handle) = Driver::new(Table::new(1));
         tokio::spawn(driver.run(NoHost));
         for worker in node * args.each..(node + 1) * args.each {
             // Workers that do not fill a group are left out.
             if let Some(tally) = tallies.get(worker / size) {
-                failures.push(start(&handle, worker, worker % size, tally).await?);
+                let steps = steps.subscribe();
+                failures.push(start(&handle, worker, worker % size, tally, steps).await?);
             }
         }
         let hub = hub(&args.dir, args.port, node);
@@ -76,6 +79,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                     failure.notify_one();
                 }
             }
+            Order::Steps => drop(steps.send_replace(true)),
             Order::Count => tallies.iter().for_each(|tally| tally.report_messages()),
             _ => {}
         }
@@ -94,7 +98,13 @@ fn hub(dir: &Path, port: u16, node: usize) -> Hub {
 }
 
 /// Starts a worker on the node. Returns a handle that makes it fail.
-async fn start(handle: &Handle, worker: usize, index: usize, tally: &Arc<Tally>) -> Result<Arc<Notify>> {
+async fn start(
+    handle: &Handle,
+    worker: usize,
+    index: usize,
+    tally: &Arc<Tally>,
+    steps: watch::Receiver<bool>,
+) -> Result<Arc<Notify>> {
     let pod = Pod {
         uid: names::pod_uid(worker).into(),
         namespace: names::NAMESPACE.to_owned(),
@@ -114,7 +124,12 @@ async fn start(handle: &Handle, worker: usize, index: usize, tally: &Arc<Tally>)
         id: names::container_id(worker).into(),
         name: names::CONTAINER.to_owned(),
     };
-    let worker = Worker::register(handle.clone(), container, Arc::clone(tally), Arc::clone(&failure)).await?;
+    let orders = Orders {
+        failure: Arc::clone(&failure),
+        steps,
+        says_at: Duration::from_millis(u64::try_from(worker * 7919 % 1000)?),
+    };
+    let worker = Worker::register(handle.clone(), container, Arc::clone(tally), orders).await?;
     tokio::spawn(worker.run());
     Ok(failure)
 }

@@ -97,7 +97,7 @@ impl Group {
                     self.publish();
                 }
                 Order::Coordinate => return self.coordinate(orders).await,
-                Order::Await { .. } | Order::Fail { .. } | Order::Count => {}
+                Order::Await { .. } | Order::Fail { .. } | Order::Steps | Order::Count => {}
             }
         }
         Ok(())

@@ -37,6 +37,8 @@ pub(crate) enum Order {
         /// Its number.
         worker: usize,
     },
+    /// Let all workers say from now on once a second which step they have done.
+    Steps,
     /// Report for each group how many messages its workers were sent.
     Count,
 }

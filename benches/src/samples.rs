@@ -88,6 +88,12 @@ pub(crate) struct Samples {
     pub(crate) idle: Times,
     pub(crate) busy: Times,
     pub(crate) restarted: Times,
+    /// Percent of a core that the server takes while nothing changes, and while all workers say once
+    /// a second which step they have done.
+    pub(crate) load: Times,
+    pub(crate) load_with_steps: Times,
+    /// Like `trip`, while they do.
+    pub(crate) trip_with_steps: Times,
     /// Peak KiB of the successor.
     pub(crate) storm_peak: Times,
     /// Peak KiB of the first server.
@@ -101,10 +107,14 @@ impl Samples {
                 "connect": self.connect.json(), "push": self.push.json(), "raise": self.raise.json(),
                 "round_trip": self.trip.json(), "running": self.running.json(), "parked": self.parked.json(),
                 "reconnect": self.storm.json(), "failure_meanwhile": self.served.json(),
+                "round_trip_with_steps": self.trip_with_steps.json(),
             },
             "server_cpu_us_per_stream": {
                 "push": self.push_cost.each(), "push_and_report": self.raise_cost.each(),
                 "restart": self.trip_cost.each(), "reconnect": self.storm_cost.each(),
+            },
+            "server_load_percent": {
+                "idle": self.load.percentile(50), "with_steps": self.load_with_steps.percentile(50),
             },
             "clients_cpu_us_per_stream": {"restart": self.fleet_cost.each()},
             "server_kib_per_stream": {

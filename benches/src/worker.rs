@@ -9,19 +9,44 @@
 //! If the higher generation is already released, it runs at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockstep_node_daemon::clock::unix_nanos;
 use lockstep_node_daemon::worker::driver::{Closed, Handle, NotLinked};
 use lockstep_node_daemon::worker::facts::Input;
 use lockstep_node_daemon::worker::types::{
-    AgentPhase, AgentState, ContainerId, Epoch, Exit, Generation, Heartbeat, LinkId, PodUid, Target,
+    AgentPhase, AgentState, ContainerId, Epoch, Exit, Generation, Heartbeat, LinkId, PodUid, Progress, Target,
 };
 use tokio::sync::{Notify, watch};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::tally::Tally;
 
 /// Exit by SIGKILL, which has no back-off.
 const KILLED: Exit = Exit { code: 137, signal: 9 };
+
+/// How often a worker says which step it has done, once it does.
+const STEP: Duration = Duration::from_secs(1);
+
+/// What a worker is told from outside.
+pub(crate) struct Orders {
+    /// To fail.
+    pub(crate) failure: Arc<Notify>,
+    /// To say once a second which step it has done, at this part of the second.
+    pub(crate) steps: watch::Receiver<bool>,
+    pub(crate) says_at: Duration,
+}
+
+impl Orders {
+    /// To fail, and nothing else.
+    pub(crate) fn to_fail(failure: Arc<Notify>) -> Self {
+        Self {
+            failure,
+            steps: watch::channel(false).1,
+            says_at: Duration::ZERO,
+        }
+    }
+}
 
 /// The container of a worker.
 pub(crate) struct WorkerContainer {
@@ -37,7 +62,7 @@ pub(crate) struct Worker {
     handle: Handle,
     targets: watch::Receiver<Option<Target>>,
     tally: Arc<Tally>,
-    failure: Arc<Notify>,
+    orders: Orders,
     phase: AgentPhase,
     generation: Generation,
     /// Highest epoch and count of restarts seen.
@@ -45,6 +70,7 @@ pub(crate) struct Worker {
     /// The last value, which is sent as the termination grace period.
     last_value: u32,
     revision: u64,
+    progress: Progress,
 }
 
 impl Worker {
@@ -53,7 +79,7 @@ impl Worker {
         handle: Handle,
         container: WorkerContainer,
         tally: Arc<Tally>,
-        failure: Arc<Notify>,
+        orders: Orders,
     ) -> Result<Self, NotLinked> {
         let id = container.id;
         let link = LinkId(1);
@@ -71,12 +97,13 @@ impl Worker {
             handle,
             targets,
             tally,
-            failure,
+            orders,
             phase: AgentPhase::Fresh,
             generation: Generation::default(),
             seen: (Epoch::default(), 0),
             last_value: 0,
             revision: 0,
+            progress: Progress::default(),
         };
         worker.report().await?;
         Ok(worker)
@@ -84,8 +111,13 @@ impl Worker {
 
     /// Runs until its daemon ends.
     pub(crate) async fn run(mut self) -> Result<(), Closed> {
+        let mut step = interval(STEP);
+        step.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let says_steps = *self.orders.steps.borrow();
             tokio::select! {
+                Ok(()) = self.orders.steps.changed() => step.reset_after(self.orders.says_at),
+                _ = step.tick(), if says_steps => self.step().await?,
                 changed = self.targets.changed() => {
                     if changed.is_err() {
                         return Ok(());
@@ -95,7 +127,7 @@ impl Worker {
                         self.apply(&target).await?;
                     }
                 }
-                () = self.failure.notified() => {
+                () = self.orders.failure.notified() => {
                     self.phase = AgentPhase::Exited(KILLED);
                     self.tally.fails();
                     self.report().await?;
@@ -128,11 +160,21 @@ impl Worker {
         };
         if starts {
             self.phase = AgentPhase::Running;
+            self.progress = Progress::default();
             self.tally.runs(self.generation.0);
         }
         if before == (self.phase, self.generation) {
             return Ok(());
         }
+        self.report().await
+    }
+
+    /// Says that another step is done.
+    async fn step(&mut self) -> Result<(), Closed> {
+        if self.phase != AgentPhase::Running {
+            return Ok(());
+        }
+        self.progress.step = Some(self.progress.step.unwrap_or_default() + 1);
         self.report().await
     }
 
@@ -151,6 +193,7 @@ impl Worker {
             heartbeat: Heartbeat::Well,
             starts: None,
             standbys: None,
+            progress: self.progress.clone(),
         };
         let state = Input::State(self.id.clone(), self.link, state);
         self.handle.tell(state).await

@@ -97,7 +97,7 @@ async fn handle_orders(counts: &Counts, pings: &watch::Sender<wire::Ping>) -> Re
                     parked_ms: 0.0,
                 });
             }
-            Order::Start | Order::Coordinate | Order::Count => {}
+            Order::Start | Order::Coordinate | Order::Steps | Order::Count => {}
         }
     }
     Ok(())

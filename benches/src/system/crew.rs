@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::message::BenchEvent;
 use crate::tally::Tally;
-use crate::worker::{Worker, WorkerContainer};
+use crate::worker::{Orders, Worker, WorkerContainer};
 
 /// A pod whose worker runs, or that its kubelet reports as running.
 #[derive(Clone)]
@@ -146,7 +146,8 @@ impl Play {
         let (pod, id) = (marked.uid.clone(), uid.replace('-', "").into());
         daemon.tell(Input::PodStarted(sandbox, marked)).await?;
         let container = WorkerContainer { pod, id, name };
-        let worker = Worker::register(daemon.clone(), container, Arc::clone(&self.tally), failure).await?;
+        let orders = Orders::to_fail(failure);
+        let worker = Worker::register(daemon.clone(), container, Arc::clone(&self.tally), orders).await?;
         tokio::spawn(worker.run());
         Ok(())
     }
