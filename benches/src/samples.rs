@@ -88,8 +88,8 @@ pub(crate) struct Samples {
     pub(crate) idle: Times,
     pub(crate) busy: Times,
     pub(crate) restarted: Times,
-    /// Percent of a core that the server takes while nothing changes, and while all workers say once
-    /// a second which step they have done.
+    /// Percent of a core that the server takes while nothing changes, and while all workers say
+    /// once a second which step they have done.
     pub(crate) load: Times,
     pub(crate) load_with_steps: Times,
     /// Like `trip`, while they do.

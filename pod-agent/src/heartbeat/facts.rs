@@ -1,4 +1,5 @@
-//! What a worker says of its work in a datagram: lines `KEY=value`, in the manner of `sd_notify`(3).
+//! What a worker says of its work in a datagram: lines `KEY=value`, in the manner of
+//! `sd_notify`(3).
 //!
 //! It promises:
 //! - A line that is not understood spoils no other one. Unknown keys are for later versions.

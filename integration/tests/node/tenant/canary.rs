@@ -67,8 +67,8 @@ async fn complete(namespace: &Namespace, name: &str) -> Result<Duration> {
     Ok(course.ours())
 }
 
-/// When the steps of a group were done for all of its parts, since the JobSet was created. Kubernetes
-/// keeps these times to the second.
+/// When the steps of a group were done for all of its parts, since the JobSet was created.
+/// Kubernetes keeps these times to the second.
 struct Course {
     jobs: Duration,
     pods: Duration,
