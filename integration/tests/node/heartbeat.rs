@@ -127,14 +127,13 @@ async fn are_at_steps(scene: &Scene, group: &Group, steps: std::ops::Range<u64>)
     eventually(&format!("workers are at steps {steps:?}"), SHOWN, async || {
         let shown = kubectl_lockstep(scene, &[&status[..], &["--output", "json"]].concat()).await?;
         let shown: Value = serde_json::from_str(&shown)?;
-        let jobs = shown["replicatedJobs"][0]["jobs"].as_array();
-        let workers: Vec<&Value> = jobs.into_iter().flatten().map(|job| &job["workers"][0]).collect();
+        let workers = shown["replicatedJobs"][0]["jobs"][0]["workers"].as_array();
         let is_there = |worker: &&Value| {
             let step = worker["step"].as_u64().is_some_and(|step| steps.contains(&step));
             step && worker["section"].is_string()
         };
         ensure!(
-            workers.iter().filter(|worker| is_there(worker)).count() == 2,
+            workers.into_iter().flatten().filter(is_there).count() == 2,
             "{shown}"
         );
         Ok(())
